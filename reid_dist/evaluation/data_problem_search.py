@@ -23,7 +23,7 @@ from reid_dist.reports.failure_kinds import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.featureset import read_scattered
 from reid_dist.stores.kept_rows import FeatureArray
-from reid_dist.stores.labels import given_labels, joint_labels, labels_of_rows
+from reid_dist.stores.labels import given_labels, joint_labels, labels_as_given
 
 # Identities in a camera and in another one, at least, for its shift.
 _LEAST_IDENTITIES: Final = 10
@@ -43,11 +43,11 @@ def data_problems(query: LabelledSet, gallery: LabelledSet, ranked: RankedQuerie
     pids = joint_labels("pid", sides)
     found = find_data_problems(topk, CommonLabels(*pids), GenuinePairs(ranked.indptr, ranked.row, ranked.distance))
     for pair in (*found["suspects"], *found["duplicates"]):
-        pair |= labels_of_rows(sides, (pair["query"], pair["gallery"]))
+        pair |= labels_as_given(sides, (pair["query"], pair["gallery"]))
     for each in found["identities"]:
         # Both have queries: the first one of each has the label as it was given.
         rows = [int((pids[0] == pid).argmax()) for pid in each["pids"]]
-        each |= {**labels_of_rows((query, query), rows), "queries": rows}
+        each |= {**labels_as_given((query, query), rows), "queries": rows}
     shifts = camera_shifts(gallery) if isinstance(gallery, FeatureSet) else []
     for shift in shifts:
         shift["camid"] = given_labels(shift["camid"], gallery.camid_names)[0]

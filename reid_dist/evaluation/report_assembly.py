@@ -43,7 +43,7 @@ from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.reports.notes import input_notes, label_notes, own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
-from reid_dist.stores.labels import labels_of_rows
+from reid_dist.stores.labels import labels_as_given
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -156,7 +156,7 @@ def _hardest(report: Report, query: LabelledSet, gallery: LabelledSet, items: Ra
             "gallery": int(items.row[nearest[row]]),
             "rank": int(items.rank[nearest[row]]),
             "distance": float(items.distance[nearest[row]]),
-            **labels_of_rows((query, gallery), (row, int(items.row[nearest[row]]))),
+            **labels_as_given((query, gallery), (row, int(items.row[nearest[row]]))),
         }
         for row in report.hardest_queries().tolist()
         if items.n_relevant[row]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
 from collections.abc import Callable, Mapping
@@ -273,8 +274,9 @@ class ReportData(DocumentReport):
         if pictures is not None:
             from reid_dist.reports.ranked_pictures import Pictures
 
-            entries["pictures"] = Pictures.from_json(read(PICTURES).decode("ascii"))
-            require_digest("pictures", entries["pictures"].digest, pictures["digest"])
+            text = read(PICTURES)
+            entries["pictures"] = Pictures.from_json(text.decode("ascii"))
+            require_digest("pictures", hashlib.sha256(text).hexdigest(), pictures["digest"])
         values = {
             "metrics": {name: restored_number(value) for name, value in entries["metrics"].items()},
             "curves": {name: np.array(values, dtype=np.float64) for name, values in entries["curves"].items()},

@@ -615,8 +615,8 @@ class LabelledRows(LabelledSet):
         return self.n_rows
 
 
-def labels_of_rows(sides: Sequence[LabelledSet], rows: Sequence[int]) -> dict[str, Any]:
-    """Labels of one row of each side as they were given: ``pids``, and ``camids`` and ``paths`` if both sides have them."""
+def labels_as_given(sides: Sequence[LabelledSet], rows: Sequence[int]) -> dict[str, Any]:
+    """Labels of a row of each side as they were given: ``pids``, and if both have them ``camids`` and ``paths``."""
     at = list(zip(sides, rows, strict=True))
     names = {"pids": [given_labels(each.pids[[row]], each.pid_names)[0] for each, row in at]}
     cameras = [(each.camids[[row]], each.camid_names) for each, row in at if each.camids is not None]

@@ -138,7 +138,7 @@ def test_pictures_are_made_once_and_missing_ones_are_none(plain: Report, place: 
     assert first is not None
     assert first.startswith(b"\xff\xd8\xff")
     # Kept: not read again from where they were.
-    site.thumbnails._root = tmp_path
+    site.thumbnails._roots = (tmp_path,)
     assert site.content("pictures/query/0000/1.jpg") == first
     assert site.content("pictures/query/0000/2.jpg") is None
     assert site_of(plain, place).content("pictures/query/0000/7.jpg") is None

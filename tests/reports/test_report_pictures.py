@@ -126,9 +126,37 @@ def test_paths_start_at_the_root_or_at_the_current_directory(
 ) -> None:
     by_root = collect()
     absolute = [str(tmp_path / name) for name in names]
-    assert collect(query=images(absolute[:3]), gallery=images(absolute[3:]), root="/nowhere") == by_root
+    made = collect(query=images(absolute[:3]), gallery=images(absolute[3:]), root="/nowhere")
+    assert [shown.query.image for shown in made.queries] == [shown.query.image for shown in by_root.queries]
+    assert {shown.query.file for shown in made.queries} == set(absolute[:3])
+    assert {shown.query.file for shown in by_root.queries} == set(names[:3])
+    assert collect(root=["/nowhere", tmp_path]) == by_root
     monkeypatch.chdir(tmp_path)
     assert collect(root=None) == by_root
+
+
+def test_a_list_without_a_right_item_is_followed_by_the_nearest_one(
+    make_report: Callable[..., Report], names: list[str], collect: Callable[..., Pictures]
+) -> None:
+    # The right item of query 0 at rank 3 is below the head of its list; that of query 1 is in the report alone.
+    nearest = {"query": 1, "gallery": 2, "rank": 4, "distance": 0.9, "pids": [1, 1]}
+    columns = {"AP": np.array([0.3, 0.25, 0.5])}
+    lists = dataclasses.replace(LISTS, relevant=np.array([[0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]], bool))
+    report = make_report(n_query=3, n_invalid=0, n_gallery=6, topk=lists, per_query=columns, hardest=[nearest])
+    found = {shown.query.row: shown.right for shown in collect(report, depth=3).queries}
+    below, beyond = found[0], found[1]
+    assert below is not None
+    assert (below.row, below.mark, below.rank, below.distance) == (1, "right", 3, 0.4)
+    assert beyond is not None
+    assert (beyond.row, beyond.mark, beyond.rank, beyond.distance, beyond.file) == (2, "right", 4, 0.9, names[3 + 2])
+    assert found[2] is None
+    # Thumbnails of rows that tables name.
+    made = collect(report)
+    assert made.thumbnail("query", 1) == made.queries[0].query.image
+    assert made.thumbnail("gallery", 2) == beyond.image
+    assert made.thumbnail("gallery", 1) is None
+    assert collect(report, tables=False).thumbnails == {}
+    assert Pictures.from_json(made.to_json()) == made
 
 
 def test_a_note_gives_the_reason_for_no_pictures(
@@ -140,7 +168,7 @@ def test_a_note_gives_the_reason_for_no_pictures(
     assert "the gallery set has no image paths" in collect(gallery=images(None)).note
     nothing = collect(query=images(lost[:3]), gallery=images(lost))
     assert nothing.queries == ()
-    assert "none of 14 could be read; the first: 'lost.jpg': No such file" in nothing.note
+    assert "none of 9 could be read; the first: 'lost.jpg': No such file" in nothing.note
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     assert "Pillow is not installed" in collect().note
     for paths in ({}, {"query": images(None), "gallery": images(None)}):
@@ -154,7 +182,7 @@ def test_a_note_gives_the_reason_for_no_pictures(
 def test_unreadable_pictures_are_counted(names: list[str], tmp_path: Path, collect: Callable[..., Pictures]) -> None:
     (tmp_path / names[3 + 2]).write_text("no picture")
     made = collect(gallery=images([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0)
-    assert made.note.startswith("2 of 9 pictures could not be read; the first: '00005.jpg': cannot identify")
+    assert made.note.startswith("2 of 8 pictures could not be read; the first: '00005.jpg': cannot identify")
     assert [item.image is None for item in made.queries[0].items] == [True, False, False, False]
     assert made.queries[1].items[0].image is None
 

@@ -82,7 +82,7 @@ class Site:
         if pictures and any(each is not None for each in paths.values()) and not pillow_is_there():
             self.notes.append(f"No pictures: {NO_PILLOW}.")
             pictures = False
-        self.thumbnails = Thumbnails({side: each if pictures else None for side, each in paths.items()}, subject.root)
+        self.thumbnails = Thumbnails({side: each if pictures else None for side, each in paths.items()}, subject.roots)
 
     def names(self) -> Iterator[str]:
         """Names of all files without pictures, the page last."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -56,8 +57,8 @@ class Subject:
         The run, and its lists.
     query, gallery
         Labels of both sides; None where they were not found.
-    root
-        Where relative paths of pictures start.
+    roots
+        Where relative paths of pictures start: the first of these directories that has the picture.
     against
         The run to compare with.
     notes
@@ -68,7 +69,7 @@ class Subject:
     topk: TopK
     query: LabelledSet | None
     gallery: LabelledSet | None
-    root: Path = field(default_factory=Path)
+    roots: tuple[Path, ...] = (Path(),)
     against: Against | None = None
     notes: tuple[str, ...] = ()
 
@@ -114,7 +115,7 @@ def open_subject(
         Where its sides are now; None for where they were.  A side that is no longer there is a note, and its labels
         and pictures are not shown.
     image_root
-        Where relative paths of pictures start; None for where the run says, or else the current directory.
+        Where relative paths of pictures start; None for where one of the runs says, or else the current directory.
     against
         A run over the same queries to compare with.
 
@@ -139,15 +140,21 @@ def open_subject(
     notes: list[str] = []
     sides = {side: _open_side(report, side, place, notes) for side, place in zip(SIDES, (query, gallery), strict=True)}
     other = None if against is None else _compared(report, against, notes)
-    root = image_root if image_root is not None else report.spec.get("image_root")
+    runs = [each for each in (report, against) if each is not None]
     return Subject(
         report=report,
         topk=topk,
-        root=Path(root or "."),
+        roots=image_roots(runs, image_root),
         against=other,
         **sides,
         notes=tuple(notes),
     )
+
+
+def image_roots(reports: Sequence[Report], given: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
+    """Directories where relative paths of pictures start: the given one, or those that runs say, in their order."""
+    roots = [given] if given is not None else [report.spec.get("image_root") or "." for report in reports]
+    return tuple(dict.fromkeys(map(Path, roots)))
 
 
 def _open_side(
