@@ -141,7 +141,7 @@ class SweepReport(DocumentReport):
         If rows name different parameters or metrics.
     """
 
-    what = "sweep"
+    _what = "sweep"
     another = "another sweep"
     document = "sweep.json"
     page = "sweep.html"
@@ -260,7 +260,7 @@ class SweepReport(DocumentReport):
         return render_sweep(self.to_dict())
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         for row in entries["rows"]:
             row["metrics"] = {name: restored_number(value) for name, value in row["metrics"].items()}

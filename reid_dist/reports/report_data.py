@@ -126,10 +126,10 @@ class ReportData(DocumentReport):
         If a count is missing, or an array or a table has another shape or kind than stated above.
     """
 
-    what = "report"
+    _what = "report"
     document = DOCUMENT
     page = PAGE
-    beside = BESIDE
+    _beside = BESIDE
 
     # In the order of the document.
     metrics: dict[str, float]
@@ -205,11 +205,6 @@ class ReportData(DocumentReport):
         # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
         return None if number == 1 and "ground_truth" in self.protocol else number
 
-    @property
-    def caution(self) -> Caution | None:
-        """Warnings and weak evidence; None where there is neither."""
-        return caution_of(self.counts, self.protocol, self.n_identities, self.notes)
-
     def per_query_headline(self, role: str) -> MetricFamily:
         """Return the metric of a role in headlines with values in `per_query`, if any; the protocol's own AP first."""
         families = headline_families(role, str(self.protocol.get("ap_family")))
@@ -240,7 +235,7 @@ class ReportData(DocumentReport):
             "infinite": _infinities(self.metrics, self.curves, thresholds),
         }
 
-    def writers(self) -> dict[str, Writer]:
+    def _writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page; parquet only where pyarrow is installed."""
         writers: dict[str, Writer] = {PER_QUERY: partial(write_arrays, arrays=self.per_query, compressed=True)}
         if importlib.util.find_spec("pyarrow") is not None:
@@ -253,7 +248,7 @@ class ReportData(DocumentReport):
         return writers
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         topk, pictures = entries["topk"], entries["pictures"]
         if topk is not None:
@@ -279,6 +274,11 @@ class ReportData(DocumentReport):
             "per_query": unpack_arrays(read(PER_QUERY), f"{PER_QUERY} of {where}"),
             "timing": {stage: restored_number(value) for stage, value in entries["timing"].items()},
         }
+
+
+def report_caution(report: ReportData) -> Caution | None:
+    """Return the warnings and weak evidence of a report; None where there is neither."""
+    return caution_of(report.counts, report.protocol, report.n_identities, report.notes)
 
 
 def _infinities(
