@@ -246,10 +246,10 @@ class SweepReport(DocumentReport):
         }
         return make_frame(columns, index="point")
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Return the entries of the document, ``best`` after ``rows``."""
         found = {}
-        for name, value in super().entries().items():
+        for name, value in super()._entries().items():
             found[name] = value
             if name == "rows":
                 found["best"] = self.best

@@ -96,7 +96,7 @@ class DocumentReport(JsonResult):
     def prepare_save(cls) -> None:
         """Import what `save` needs, where that takes long."""
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of the document without schema and digests, in their order."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
@@ -114,7 +114,7 @@ class DocumentReport(JsonResult):
 
         Numbers that are not finite are None, as JSON has no others.
         """
-        entries = {"schema": self.schema, **self.entries(), "result_digest": self.result_digest}
+        entries = {"schema": self.schema, **self._entries(), "result_digest": self.result_digest}
         return with_digest({name: plain(value) for name, value in entries.items()})
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -219,13 +219,13 @@ class ReportData(DocumentReport):
         inverse = self.per_query.get(self.per_query_headline("last").per_query_name, average)
         return rows[np.lexsort((rows, inverse[rows], average[rows]))][:n_most]
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of ``report.json`` without schema and digests.
 
         ``infinite`` lists the infinities, which JSON does not have, as ``[section, name, position, sign]`` (position
         None outside ``curves``).
         """
-        entries = super().entries()
+        entries = super()._entries()
         del entries["per_query"], entries["operating_points"]
         topk, pictures = self.topk, self.pictures
         thresholds = (self.verification or {}).get("thresholds", {})

@@ -42,6 +42,9 @@ _BENCHMARKS = "`--benchmark NAME` sets the protocol, cameras, draws and metrics 
 _LAYOUTS = "`ingest --layout NAME` reads labels from the names and lists of these data sets.\n"
 _RERANKERS = "[Re-rank and expand](reranking.md) shows them at work. A variant is a value of a parameter.\n"
 
+# Their entries are defined in several modules, so that the order of a registry is that of their imports.
+_BY_NAME = ("distances", "rerankers", "expansions", "formats")
+
 Record = Mapping[str, Any]
 Column = tuple[str, Callable[[Record], str]]
 
@@ -85,7 +88,7 @@ def _section(title: str, kind: str, introduction: str, *columns: Column) -> str:
 
 def _records(kind: str) -> list[Record]:
     found: list[Record] = json.loads(_printed("list", kind, "--json"))
-    return found
+    return sorted(found, key=lambda record: record["name"]) if kind in _BY_NAME else found
 
 
 def _printed(*words: str) -> str:
