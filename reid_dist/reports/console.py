@@ -20,7 +20,7 @@ from rich.text import Text
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, duration, integer
 from reid_dist.reports.heading import CAUTION, STRONG, Caution, without_warnings
-from reid_dist.reports.report_data import ReportData, report_caution
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdown_section import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.stage_changes import stage_changes
@@ -97,7 +97,7 @@ def print_report(report: ReportData, file: IO[str] | None = None) -> None:
 
 def render_table(report: ReportData) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
-    caution = report_caution(report)
+    caution = report.caution
     parts: list[RenderableType] = [_head(report, caution), _metrics(report, caution)]
     if sides := tie_values(report):
         parts.append(_ties(report, sides))

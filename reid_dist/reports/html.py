@@ -20,7 +20,7 @@ from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.heading import Caution, Heading, make_heading, without_warnings
 from reid_dist.reports.plots.embedded import add_charts
-from reid_dist.reports.report_data import ReportData, report_caution
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdown_section import breakdowns
 from reid_dist.reports.sections.convention_section import described_rows, in_words, parameters
 from reid_dist.reports.sections.curve_section import curves, distributions
@@ -133,7 +133,7 @@ def _content(report: ReportData) -> dict[str, Any]:
         entries,
         kicker="Re-identification report",
         heading=report.heading,
-        caution=report_caution(report),
+        caution=report.caution,
         counted_at="counts",
     ) | {
         "has_images": report.pictures is not None and bool(report.pictures.queries),

@@ -205,6 +205,11 @@ class ReportData(DocumentReport):
         # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
         return None if number == 1 and "ground_truth" in self.protocol else number
 
+    @property
+    def caution(self) -> Caution | None:
+        """Warnings and weak evidence; None where there is neither."""
+        return caution_of(self.counts, self.protocol, self.n_identities, self.notes)
+
     def per_query_headline(self, role: str) -> MetricFamily:
         """Return the metric of a role in headlines with values in `per_query`, if any; the protocol's own AP first."""
         families = headline_families(role, str(self.protocol.get("ap_family")))
@@ -274,11 +279,6 @@ class ReportData(DocumentReport):
             "per_query": unpack_arrays(read(PER_QUERY), f"{PER_QUERY} of {where}"),
             "timing": {stage: restored_number(value) for stage, value in entries["timing"].items()},
         }
-
-
-def report_caution(report: ReportData) -> Caution | None:
-    """Return the warnings and weak evidence of a report; None where there is neither."""
-    return caution_of(report.counts, report.protocol, report.n_identities, report.notes)
 
 
 def _infinities(

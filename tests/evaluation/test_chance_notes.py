@@ -10,7 +10,6 @@ import pytest
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances, sweep_parameters
 from reid_dist.evaluation.splits import evaluate_splits
-from reid_dist.reports.report_data import report_caution
 
 QUICK = {"confidence": None}
 PER = 6
@@ -62,7 +61,7 @@ def test_results_at_chance_level_have_a_cause(change, words, n_queries, noise):
     (note,) = chance_notes(report)
     assert note.startswith("warning: the result is at chance level: mAP ")
     assert re.search(words, note), note
-    assert report_caution(report) is not None
+    assert report.caution is not None
 
 
 @pytest.mark.parametrize("n_queries", [1, 3])

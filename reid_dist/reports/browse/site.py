@@ -31,7 +31,6 @@ from reid_dist.reports.browse.subject import SIDES, Subject
 from reid_dist.reports.failure_kinds import KINDS
 from reid_dist.reports.heading import without_warnings
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.report_data import report_caution
 from reid_dist.reports.thumbnails import NO_PILLOW, Thumbnails, pillow_is_there
 from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores import LabelledSet
@@ -139,7 +138,7 @@ class Site:
         report = self.subject.report
         content = {
             "heading": report.heading,
-            "caution": report_caution(report),
+            "caution": report.caution,
             "notes": [*self.notes, *without_warnings(report.notes)],
             "against": self.subject.against,
             "kinds": [kind for kind in KINDS if kind.name in self.subject.failures],
