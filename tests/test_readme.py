@@ -143,7 +143,7 @@ def test_every_other_command_has_its_test() -> None:
         what = re.fullmatch(r"\.venv/bin/python -m tests\.benchmarks ([\w-]+)", command)
         assert what is not None, command
         assert f'("{what[1]}", ' in benchmarks
-    named = set(re.findall(r"`tests\.benchmarks ([\w-]+)", README))
+    named = set(re.findall(r"`python -m tests\.benchmarks ([\w-]+)", README))
     assert len(named) == 3
     assert all(f'("{name}", ' in benchmarks for name in named)
 
