@@ -127,10 +127,10 @@ class ReportData(DocumentReport):
         If a count is missing, or an array or a table has another shape or kind than stated above.
     """
 
-    what = "report"
+    _what = "report"
     document = DOCUMENT
     page = PAGE
-    beside = BESIDE
+    _beside = BESIDE
 
     # In the order of the document.
     metrics: dict[str, float]
@@ -225,13 +225,13 @@ class ReportData(DocumentReport):
         inverse = self.per_query.get(self.per_query_headline("last").per_query_name, average)
         return rows[np.lexsort((rows, inverse[rows], average[rows]))][:n_most]
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of ``report.json`` without schema and digests.
 
         ``infinite`` lists the infinities, which JSON does not have, as ``[section, name, position, sign]`` (position
         None outside ``curves``).
         """
-        entries = super().entries()
+        entries = super()._entries()
         del entries["per_query"], entries["operating_points"]
         topk, pictures = self.topk, self.pictures
         thresholds = (self.verification or {}).get("thresholds", {})
@@ -241,7 +241,7 @@ class ReportData(DocumentReport):
             "infinite": _infinities(self.metrics, self.curves, thresholds),
         }
 
-    def writers(self) -> dict[str, Writer]:
+    def _writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page; parquet only where pyarrow is installed."""
         writers: dict[str, Writer] = {PER_QUERY: partial(write_arrays, arrays=self.per_query, compressed=True)}
         if importlib.util.find_spec("pyarrow") is not None:
@@ -254,7 +254,7 @@ class ReportData(DocumentReport):
         return writers
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         topk, pictures = entries["topk"], entries["pictures"]
         if topk is not None:
