@@ -92,7 +92,7 @@ def test_what_most_need_comes_first_and_hooks_of_files_are_private(site: Path) -
     assert order[:3] == ["evaluate", "FeatureSet", "Report"]
     of_report = set(re.findall(r'id="Report\.(\w+)"', text))
     assert {"metrics", "save", "load", "to_pandas"} <= of_report
-    assert of_report.isdisjoint({"beside", "remedy", "restored", "what", "writers", "entries"})
+    assert of_report.isdisjoint({"beside", "caution", "remedy", "restored", "what", "writers", "entries"})
     # Types of NumPy's private modules say nothing to a reader.
     assert "_SupportsArray" not in text
 
