@@ -33,8 +33,9 @@ from reid_dist.stores.importers.label_tables import (
 )
 from reid_dist.stores.importers.name_layouts import MARKET1501, NameLayout
 from reid_dist.stores.importers.names import SIDE_LABELS, Part, find_parts, option_of, unread_notes
+from reid_dist.stores.importers.shards import open_shards
 from reid_dist.stores.importers.source import RowArray, Source, open_source
-from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_lines
+from reid_dist.stores.importers.text_files import files_of_labels, read_column, read_lines
 from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
@@ -142,7 +143,8 @@ def _table_beside(options: LabelOptions) -> LabelTable:
         return LabelTable()
     if not isinstance(options.labels_file, str | os.PathLike):
         return LabelTable.from_frame(options.labels_file, options.names)
-    with open_source(str(file_of_labels(options.labels_file))) as source:
+    place, (first, *others) = os.fspath(options.labels_file), files_of_labels(options.labels_file)
+    with open_shards(place, [first, *others]) if others else open_source(str(first)) as source:
         return LabelTable.of_table(source, options.names)
 
 
@@ -169,8 +171,8 @@ def _rows_beside(table: LabelTable, n_rows: int) -> LabelTable:
 
 
 def _labels_of_file(location: Location) -> NDArray[Any]:
-    path = file_of_labels(location)
-    return read_column(path) if path.suffix.lower() == ".npy" else read_lines(path)
+    files = files_of_labels(location)
+    return np.concatenate([read_column(path) if path.suffix.lower() == ".npy" else read_lines(path) for path in files])
 
 
 def _check_pids(each: _Set, source: Source, options: LabelOptions) -> None:
