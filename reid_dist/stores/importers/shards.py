@@ -60,7 +60,8 @@ def shard_files(path: Path) -> list[Path] | None:
 
 def glob_files(uri: str) -> list[Path]:
     """Files of a glob of any kind, in their order; InputError if there is none."""
-    found = _shards(Path(name) for name in set(glob.glob(uri, recursive=True)))
+    # `Path.glob` would go into hidden folders.
+    found = _shards(Path(name) for name in set(glob.glob(uri, recursive=True)))  # noqa: PTH207
     if not found:
         raise InputError(
             f"no file matches {uri}; quote the pattern, so that the shell does not replace it, and check the folder"
