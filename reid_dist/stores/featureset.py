@@ -52,6 +52,18 @@ class Facts(NamedTuple):
     notes: tuple[str, ...]
 
 
+class LeftOutRows(NamedTuple):
+    """Why rows of a set were left out: notes, and the number of rows by reason."""
+
+    notes: tuple[str, ...]
+    n_rows: tuple[tuple[str, int], ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of rows by reason."""
+        return dict(self.n_rows)
+
+
 class FeatureSet(LabelledSet, ABC):
     """Features and labels of n items: a lazy, immutable handle on stores or on arrays.
 
@@ -600,7 +612,7 @@ class RowsView(FeatureSet):
     """Rows of other sets, read from these: all of them, one set after the other, or those of some numbers among them.
 
     `rows` are these numbers, or what `_packed` has made of them.  With `keeps_numbers`, identities and cameras keep the
-    numbers that they have in the first set.
+    numbers that they have in the first set.  `left_out` says why rows of one set are not there.
     """
 
     def __init__(
@@ -609,8 +621,10 @@ class RowsView(FeatureSet):
         rows: Int64 | bytes | None = None,
         content_digest: str | None = None,
         keeps_numbers: bool = False,
+        left_out: LeftOutRows | None = None,
     ) -> None:
         self._sets, self._given, self._keeps_numbers = sets, rows, keeps_numbers
+        self._left_out = left_out
         self.is_stored = all(each.is_stored for each in sets)
         if content_digest is not None:
             self.content_digest = content_digest
@@ -638,8 +652,21 @@ class RowsView(FeatureSet):
             np.dtype(np.float16 if halves else np.float32),
             max(each.chunk_rows for each in self._sets),
             any(each.allow_zero for each in self._sets),
-            tuple(dict.fromkeys(note for each in self._sets for note in each.notes)),
+            tuple(dict.fromkeys([note for each in self._sets for note in each.notes] + self._own_notes)),
         )
+
+    @property
+    def _own_notes(self) -> list[str]:
+        return [] if self._left_out is None else [*self._left_out.notes]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of an input in a report; of rows that were left out, with the place of the whole set."""
+        own = super().describe()
+        if self._left_out is None:
+            return own
+        (whole,) = self._sets
+        left_out = {"n_rows": whole.n_rows, **self._left_out.counts}
+        return {**whole.describe(), **own, "uri": whole._shown, "left_out": left_out}
 
     @cached_property
     def _labels(self) -> Mapping[str, NDArray[Any]]:
@@ -711,7 +738,7 @@ class RowsView(FeatureSet):
 
     def __reduce__(self) -> tuple[Any, ...]:
         rows = self._given if self._given is None or isinstance(self._given, bytes) else _packed(self._given)
-        return self._by_reference(self._sets, rows, self.content_digest, self._keeps_numbers)
+        return self._by_reference(self._sets, rows, self.content_digest, self._keeps_numbers, self._left_out)
 
 
 def _packed(rows: Int64) -> bytes:
@@ -728,6 +755,17 @@ def _unpacked(packed: bytes) -> Int64:
     if packed.startswith(b"mask"):
         return np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8)))
     return np.frombuffer(content, "<i8").astype(np.int64)
+
+
+def without_rows(
+    features: FeatureSet, mask: NDArray[np.bool_], notes: tuple[str, ...], counts: Mapping[str, int]
+) -> FeatureSet:
+    """The set without the rows for which a mask is true, (n_rows,); reports show the place of the whole set.
+
+    Reports have the `notes`, and for each reason the number of rows in `counts`.
+    """
+    rows = None if not mask.any() else np.flatnonzero(~mask)
+    return RowsView((features,), rows, left_out=LeftOutRows(notes, tuple(counts.items())))
 
 
 def with_cameras(features: FeatureSet, cameras: tuple[int, ...]) -> FeatureSet:
