@@ -65,7 +65,10 @@ class CheckReport:
         lines.append(f"  zeros: {self.faults.zero}{meant}")
         pairs = ", ".join(f"{row} = {earlier}" for row, earlier in self.first_duplicates)
         lines.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
-        return [*lines, *(f"  {line}" for line in self.labels)]
+        lines += [f"  {line}" for line in self.labels]
+        if self.duplicates:
+            lines.append(f"  note: {keep_first(self.uri, 'features')}, by features")
+        return lines
 
 
 def check_store(

@@ -104,7 +104,7 @@ def _remedy(labels: LabelledSet, by: Name) -> str:
     return f"take the rows numpy.unique({by}, return_index=True)[1] alone, the first of each"
 
 
-def keep_first(source: str, by: Name) -> str:
+def keep_first(source: str, by: Repeated) -> str:
     """Say what keeps the first row of each item of a source."""
     command = command_line(["reid-dist", "ingest", source, "--drop-duplicates", by])
     return f"`{command} --output NEW` keeps the first row of each, as this option of `reid-dist evaluate` does"

@@ -345,8 +345,8 @@ def _found(each: ExclusionList, sets: Sequence[tuple[Role | None, Items]], masks
     needed: tuple[Name, ...] = NAMES if kind is None else (kind,)
     if not any(getattr(items, name) is not None for _, items in sets for name in needed):
         raise InputError(
-            f"{each.where} names rows by {' or '.join(map(spoken, needed))}, and {sets[0][1].uri} has none; give numbers "
-            "of rows, or name the arrays that hold them"
+            f"{each.where} names rows by {' or '.join(map(spoken, needed))}, and {sets[0][1].uri} has none; give "
+            "numbers of rows, or name the arrays that hold them"
         )
     texts = each.entries.astype(np.str_)
     for (role, items), mask in zip(sets, masks, strict=True):
