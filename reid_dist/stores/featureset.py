@@ -8,7 +8,7 @@ import threading
 import weakref
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,9 @@ from reid_dist.stores.kept_rows import (
 from reid_dist.stores.labels import LabelledSet, Labels, as_column, as_whole_numbers, labels_of_rows, make_labels
 from reid_dist.stores.stored import StoreReader
 from reid_dist.stores.writer import FeatureWriter, is_streamed, stream
+
+if TYPE_CHECKING:
+    from reid_dist.stores.importers.source import Frame
 
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
@@ -174,6 +177,58 @@ class FeatureSet(LabelledSet, ABC):
         array = as_feature_array(features)
         labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
         return MemorySet(array, labels, allow_zero=allow_zero)
+
+    @staticmethod
+    def from_frame(
+        frame: Frame,
+        features: str | Sequence[str] | None = None,
+        pid: str | None = None,
+        camid: str | None = None,
+        item_id: str | None = None,
+        image_path: str | None = None,
+        *,
+        columns: Mapping[str, str] | Sequence[str] = (),
+        allow_zero: bool = False,
+    ) -> FeatureSet:
+        """Make a set of the rows of a data frame; needs pyarrow (``pip install 'reid-dist[parquet]'``).
+
+        Columns that are not named are found by their customary names, as `ingest` finds arrays: ``embedding``, ``pid``
+        or ``label``, ``camid`` or ``camera``, ``item_id``, ``path``, and others.  Columns that say the side of a row,
+        such as ``is_query``, are left alone: choose the rows of the frame.
+
+        Parameters
+        ----------
+        frame
+            A data frame of pandas or polars, an Arrow table, or whatever else gives its columns as an Arrow stream.
+        features
+            A column of lists or arrays of one length, the beginning of columns that end in numbers (``"f"`` for f0, f1,
+            …), or several columns.
+        pid, camid, item_id, image_path
+            Columns of the labels.
+        columns
+            Columns of further whole-number labels, or a mapping from their names in the set to columns.
+        allow_zero
+            As in `from_arrays`.
+
+        Raises
+        ------
+        InputError
+            If there is no such column, values are missing, lists differ in length, or as `from_arrays` does.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from reid_dist import FeatureSet
+        >>> frame = pd.DataFrame({"emb": [[1.0, 0.0], [0.6, 0.8]], "person": ["anna", "bob"], "cam": [1, 2]})
+        >>> gallery = FeatureSet.from_frame(frame, features="emb", pid="person")
+        >>> gallery.pid_names, gallery.camids.tolist()
+        (('anna', 'bob'), [1, 2])
+        """
+        # Few runs have data frames.
+        from reid_dist.stores.importers.frames import arrays_of_frame
+
+        labels = {"pids": pid, "camids": camid, "item_ids": item_id, "image_paths": image_path}
+        return FeatureSet.from_arrays(**arrays_of_frame(frame, features, labels, columns), allow_zero=allow_zero)
 
     def take(self, rows: ArrayLike) -> FeatureSet:
         """Return the set of some rows, in their order; no row is copied.
