@@ -200,7 +200,7 @@ def command(source: str, output: str, **options: Any) -> None:
       reid-dist ingest features.npy --names list.txt --num-query 3368 --output data/named
       reid-dist ingest features.npy --names list.txt --layout market1501 --query-list query.txt --output data/listed
       reid-dist ingest features.npy --labels df.csv --output data/oml
-      reid-dist ingest 'features/rank*.npz' --drop-duplicates item_ids --exclude bad.txt --output data/gallery.zarr
+      reid-dist ingest 'features/rank*.npz' --drop-duplicates item_ids --exclude bad.txt --output data/ranks.zarr
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores.importers import ingest
