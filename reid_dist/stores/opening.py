@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str] | tuple[ArrayLike, ...]
 """A feature set; arrays ``(features, pids)``, ``(features, pids, camids)`` or ``(features, pids, camids, item_ids)``,
-as `FeatureSet.from_arrays` takes them; or path or URI of a store, or of any file that `ingest` reads."""
+as `FeatureSet.from_arrays` takes them; or path or URI of a store, or of any source that `ingest` reads: a file, a
+folder, or a glob of files."""
 
 LabelSource: TypeAlias = LabelledSet | str | os.PathLike[str] | tuple[ArrayLike, ...]
 """Labels of one side; arrays ``(pids,)``, ``(pids, camids)`` or ``(pids, camids, item_ids)``; or path or URI of a

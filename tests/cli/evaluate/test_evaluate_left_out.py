@@ -11,6 +11,7 @@ import pytest
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.reports import Report
+from reid_dist.reports.browse.subject import open_subject
 
 N = 40
 
@@ -150,3 +151,21 @@ def test_ingest_and_evaluate_take_folders_and_globs(reid_dist, sides, tmp_path: 
     found = json.loads(reid_dist("evaluate", query.uri, source, "--json").out)
     assert found["result_digest"] == evaluate(query, gallery).result_digest
     reid_dist("evaluate", query.uri, f"{source}/*.parquet").assert_refused("no file matches", "quote the pattern")
+
+
+def test_lists_of_a_run_are_shown_with_the_rows_that_it_kept(reid_dist, sides, tmp_path: Path) -> None:
+    query, gallery = sides
+    (tmp_path / "bad.txt").write_text("g1\nq4\n")
+    options = ["--exclude", tmp_path / "bad.txt", "--drop-duplicates", "item_ids"]
+    done = reid_dist("evaluate", query.uri, gallery.uri, *options, "--topk", 5, "--output", tmp_path / "run")
+    assert done.code == 0, done.err
+    report = Report.load(tmp_path / "run")
+    subject = open_subject(report)
+    assert subject.gallery is not None
+    lists = report.topk.to_pandas()
+    assert np.asarray(subject.gallery.item_ids)[lists["gallery_row"]].tolist() == lists["gallery_item_id"].tolist()
+    assert {"g1", "q4"}.isdisjoint([*lists["gallery_item_id"], *lists["query_item_id"]])
+    (tmp_path / "bad.txt").unlink()
+    without = open_subject(report)
+    assert without.gallery is None
+    assert without.notes[0].startswith("Labels and pictures are not shown: rows were left out of the run, and there is")
