@@ -265,3 +265,16 @@ def test_a_mask_of_flags_leaves_the_same_rows_out() -> None:
     )
     assert kept.content_digest == alone.content_digest
     assert report.result_digest == evaluate(other_side(), alone, protocol="no_cameras", metrics=["mAP"]).result_digest
+
+
+def test_a_side_without_names_has_no_repeats_of_them(tmp_path: Path) -> None:
+    query, gallery = leave_out(whole(item_ids=None), repeated("item_ids"), Exclusion(drop_duplicates="item_ids"))
+    assert (query.n_rows, gallery.n_rows) == (N, N)
+    assert query.notes == []
+    held = {"query_features": features(), "query_pids": PIDS, "gallery_features": repeated("item_ids").read(0, N + 3)}
+    labels = {f"gallery_{name}": getattr(repeated("item_ids"), name) for name in ("pids", "item_ids")}
+    np.savez(tmp_path / "both.npz", **held, **labels)
+    stores = ingest(tmp_path / "both.npz", tmp_path / "out", drop_duplicates="item_ids")
+    assert [store.n_rows for store in stores] == [N, N]
+    with pytest.raises(InputError, match=r"memory has no item_ids, .*drop them by image_paths"):
+        leave_out(whole(item_ids=None), whole(item_ids=None), Exclusion(drop_duplicates="item_ids"))

@@ -90,6 +90,10 @@ class Items:
         """Number of rows."""
         return len(self.pids)
 
+    def has(self, by: Repeated) -> bool:
+        """Whether the set has the values by which rows repeat each other."""
+        return by == "features" or getattr(self, by) is not None
+
     def values(self, by: Repeated) -> NDArray[Any]:
         """Values of the rows that are there, by which rows repeat each other; InputError if there are none."""
         if by == "features":
@@ -280,6 +284,13 @@ class Exclusion:
             unmatched += [str(entry) for entry in each.entries[~found].tolist()]
         return Listed(tuple(masks), n_entries, tuple(unmatched))
 
+    def for_side(self, items: Items, others: Iterable[Items]) -> Exclusion:
+        """The same for one of several sets: one without the names that another set has has no repeats of these."""
+        by = self.drop_duplicates
+        if by is None or items.has(by) or not any(other.has(by) for other in others):
+            return self
+        return replace(self, drop_duplicates=None)
+
     def repeats(self, items: Items, what: str) -> tuple[Int64, Int64]:
         """Rows that repeat an earlier one of those that are there, and the first ones that they repeat.
 
@@ -403,7 +414,8 @@ def leave_out(
     listed = exclusion.listed(sets)
     kept, records = [], []
     for (role, items), excluded in zip(sets, listed.masks, strict=True):
-        found = left_out(exclusion, items, excluded, str(role))
+        own = exclusion.for_side(items, [other for _, other in sets])
+        found = left_out(own, items, excluded, str(role))
         found = replace(found, unmatched=listed.unmatched if role == _SIDES[0] else ())
         records.append((str(role), found))
         kept.append(without_rows(sides[str(role)], found.mask, (*found.notes, *listed.note), found.describe()))

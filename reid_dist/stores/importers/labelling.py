@@ -157,7 +157,8 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
             part = _kept(replace(each, table=table), role, rows, options)
             if exclusion:
                 unmatched = () if made else listed.unmatched
-                part = _without_left_out(part, exclusion, items[place], listed.masks[place], unmatched)
+                own = exclusion.for_side(items[place], items)
+                part = _without_left_out(part, own, items[place], listed.masks[place], unmatched)
             made.append(_labelled(part, vocabularies))
     return made
 

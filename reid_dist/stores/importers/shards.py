@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import counted, first_few
+from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.file_rows import spooled
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, open_source
@@ -29,7 +29,6 @@ _MARKERS: Final = ("_SUCCESS", "_metadata", "_common_metadata")
 _ZARR: Final = "zarr"
 _OF_ZARR: Final = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "query.zarr", "gallery.zarr")
 _NUM_QUERY: Final = "num_query"
-_MOST_SHOWN: Final = 3
 _DIGITS: Final = re.compile(r"([0-9]+)")
 
 _HELD_BYTES: Final = 64 << 20
@@ -152,9 +151,8 @@ def open_shards(uri: str, files: Sequence[Path]) -> Source:
         for name in first.arrays
     }
     refused = {name: reason for source in sources.values() for name, reason in source.refused.items()}
-    names = first_few([path.name for path in files], _MOST_SHOWN)
-    last = f" to {files[-1].name}" if len(files) > _MOST_SHOWN else ""
-    note = f"rows come from {counted(len(files), 'file')} in the order of their names: {names}{last}"
+    order = f"{files[0].name} to {files[-1].name}" if len(files) > 1 else files[0].name
+    note = f"rows come from {counted(len(files), 'file')} in the order of their names: {order}"
     return Source(uri, arrays, refused, notes=(note,))
 
 
