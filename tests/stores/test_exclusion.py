@@ -63,7 +63,7 @@ def test_lists_in_every_form(tmp_path: Path, name: str, content: str | np.ndarra
     query, gallery = leave_out(other_side(), whole(), Exclusion(path))
     assert query.content_digest == other_side().content_digest
     assert gallery.content_digest == whole().filter(kept).content_digest
-    assert gallery.notes == ["left out 2 of 24 rows by a list of exclusions"]
+    assert gallery.notes == ["gallery: left out 2 of 24 rows by a list of exclusions"]
     np.savez(tmp_path / "g.npz", features=features(), pids=PIDS, camids=CAMIDS, item_ids=IDS, image_paths=PATHS)
     (store,) = ingest(tmp_path / "g.npz", tmp_path / "g.zarr", exclude=path)
     assert store.content_digest == gallery.content_digest
@@ -129,8 +129,8 @@ def test_everything_that_is_left_out_is_listed(tmp_path: Path) -> None:
     query, kept = leave_out(other_side(), gallery, Exclusion(path, "item_ids"), tmp_path / "out" / "left.csv")
     assert kept.content_digest == whole().filter(~np.isin(np.arange(N), [3, 5])).content_digest
     assert kept.notes == [
-        "left out 3 of 27 rows by a list of exclusions",
-        "left out 2 of 24 rows, whose item id an earlier row has",
+        "gallery: left out 3 of 27 rows by a list of exclusions",
+        "gallery: left out 2 of 24 rows, whose item id an earlier row has",
         "2 of 4 entries of the list of exclusions name no row: absent.jpg, item99",
     ]
     assert kept.describe()["left_out"] == {"n_rows": 27, "n_excluded": 3, "n_duplicates": 2}
@@ -177,6 +177,14 @@ def test_lists_that_cannot_be_meant(
         leave_out(whole(**changes), whole(**changes), Exclusion(path))
 
 
+@pytest.mark.parametrize(("name", "content"), [("bad.txt", ""), ("bad.txt", "# none\n"), ("bad.csv", "row,side\n")])
+def test_an_empty_list_leaves_nothing_out(tmp_path: Path, name: str, content: str) -> None:
+    path = listed(tmp_path / name, content)
+    query, gallery = leave_out(other_side(), whole(), Exclusion(path))
+    assert gallery.content_digest == whole().content_digest
+    assert [*query.notes, *gallery.notes] == []
+
+
 def test_lists_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFoundError, match="no file with labels"):
         leave_out(whole(), whole(), Exclusion(tmp_path / "bad.txt"))
@@ -212,7 +220,7 @@ def test_the_first_of_each_is_kept(tmp_path: Path, by: Any) -> None:
     query, gallery = leave_out(other_side(), given, Exclusion(drop_duplicates=by))
     assert query.n_rows == N
     assert gallery.content_digest == expected.content_digest
-    assert gallery.notes[0].startswith("left out 3 of 27 rows, whose ")
+    assert gallery.notes[0].startswith("gallery: left out 3 of 27 rows, whose ")
     stored = given.save(tmp_path / "g.zarr")
     (store,) = ingest(stored.uri, tmp_path / "new.zarr", drop_duplicates=by)
     assert store.content_digest == expected.content_digest

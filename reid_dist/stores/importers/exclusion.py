@@ -340,8 +340,10 @@ class Listed:
 
 def _found(each: ExclusionList, sets: Sequence[tuple[Role | None, Items]], masks: Sequence[Mask]) -> Mask:
     """Mark the rows that a list names; return which of its entries name some, (n,)."""
-    kind = each.kind_for(items for _, items in sets)
     found = np.zeros(len(each.entries), np.bool_)
+    if not len(found):
+        return found
+    kind = each.kind_for(items for _, items in sets)
     if kind == "rows":
         if each.sides is None and len({items.digest or role for role, items in sets}) > 1:
             raise InputError(
@@ -418,7 +420,8 @@ def leave_out(
         found = left_out(own, items, excluded, str(role))
         found = replace(found, unmatched=listed.unmatched if role == _SIDES[0] else ())
         records.append((str(role), found))
-        kept.append(without_rows(sides[str(role)], found.mask, (*found.notes, *listed.note), found.describe()))
+        notes = (*(f"{role}: {note}" for note in found.notes), *listed.note)
+        kept.append(without_rows(sides[str(role)], found.mask, notes, found.describe()))
     if table is not None:
         write_table(table, records)
     return kept[0], kept[1]
