@@ -720,7 +720,7 @@ class RowsView(FeatureSet):
         if self._left_out is None:
             return own
         (whole,) = self._sets
-        left_out = {"n_rows": whole.n_rows, **self._left_out.counts}
+        left_out = {"rows_before": whole.n_rows, **self._left_out.counts}
         return {**whole.describe(), **own, "uri": whole._shown, "left_out": left_out}
 
     @cached_property

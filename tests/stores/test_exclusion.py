@@ -133,7 +133,7 @@ def test_everything_that_is_left_out_is_listed(tmp_path: Path) -> None:
         "gallery: left out 2 of 24 rows, whose item id an earlier row has",
         "2 of 4 entries of the list of exclusions name no row: absent.jpg, item99",
     ]
-    assert kept.describe()["left_out"] == {"n_rows": 27, "n_excluded": 3, "n_duplicates": 2}
+    assert kept.describe()["left_out"] == {"rows_before": 27, "excluded": 3, "duplicates": 2}
     with (tmp_path / "out" / "left.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [

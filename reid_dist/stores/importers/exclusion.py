@@ -243,7 +243,7 @@ class LeftOut:
 
     def describe(self) -> dict[str, int]:
         """Numbers of rows, for a report."""
-        return {"n_excluded": int(self.excluded.sum()), "n_duplicates": len(self.repeats)}
+        return {"excluded": int(self.excluded.sum()), "duplicates": len(self.repeats)}
 
     def records(self) -> Iterable[tuple[int, str, str, str, str]]:
         """Number, item id, image path, reason, and the row that is repeated, of every row left out."""
