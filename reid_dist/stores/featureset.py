@@ -670,6 +670,8 @@ class RowsView(FeatureSet):
     numbers that they have in the first set.  `left_out` says why rows of one set are not there.
     """
 
+    is_made_of_sets = True
+
     def __init__(
         self,
         sets: tuple[FeatureSet, ...],

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.finding_words import item_name
 from reid_dist.core.formatting import counted, first_few, shortened
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
@@ -33,7 +34,7 @@ from reid_dist.stores.importers.label_tables import Mask, find_paths
 from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_records, read_text
 from reid_dist.stores.kept_rows import FeatureArray
 from reid_dist.stores.labels import Role, as_whole_numbers, given_labels, join_item_ids
-from reid_dist.stores.repeated_items import NAMES, REPEATABLE, Name, Repeated, first_rows, spoken
+from reid_dist.stores.repeated_items import NAMES, REPEATABLE, Name, Repeated, first_rows
 
 Location: TypeAlias = str | os.PathLike[str]
 Kind = Literal["rows", "item_ids", "image_paths"]
@@ -236,9 +237,8 @@ class LeftOut:
                 f"left out {n_excluded} of {counted(self.n_rows, 'row', separator='')} by a list of exclusions"
             )
         if self.by is not None:
-            what = "features" if self.by == "features" else spoken(self.by)
             rest = counted(self.n_rows - n_excluded, "row", separator="")
-            found.append(f"left out {len(self.repeats)} of {rest}, whose {what} an earlier row has")
+            found.append(f"left out {len(self.repeats)} of {rest}, whose {item_name(self.by)} an earlier row has")
         return tuple(found)
 
     def describe(self) -> dict[str, int]:
@@ -307,7 +307,7 @@ class Exclusion:
             if len(differing):
                 one, other = int(first[differing[0]]), int(again[differing[0]])
                 values = given_labels(labels[[one, other]], tuple(texts) if texts else None)
-                shared = "features" if self.drop_duplicates == "features" else spoken(self.drop_duplicates)
+                shared = item_name(self.drop_duplicates)
                 raise InputError(
                     f"{what}: {counted(len(differing), 'row')} {'has' if len(differing) == 1 else 'have'} the {shared} "
                     f"of an earlier row and another {name}, and {'is' if len(differing) == 1 else 'are'} no "
@@ -358,7 +358,7 @@ def _found(each: ExclusionList, sets: Sequence[tuple[Role | None, Items]], masks
     needed: tuple[Name, ...] = NAMES if kind is None else (kind,)
     if not any(getattr(items, name) is not None for _, items in sets for name in needed):
         raise InputError(
-            f"{each.where} names rows by {' or '.join(map(spoken, needed))}, and {sets[0][1].uri} has none; give "
+            f"{each.where} names rows by {' or '.join(map(item_name, needed))}, and {sets[0][1].uri} has none; give "
             "numbers of rows, or name the arrays that hold them"
         )
     texts = each.entries.astype(np.str_)

@@ -51,7 +51,7 @@ def test_listed_and_repeated_rows_are_left_out(reid_dist, sides, tmp_path: Path)
     assert report.inputs["gallery"]["uri"] == gallery.uri
     assert report.inputs["gallery"]["left_out"] == {"rows_before": N + 4, "excluded": 2, "duplicates": 4}
     assert report.inputs["query"]["left_out"] == {"rows_before": len(query), "excluded": 1, "duplicates": 0}
-    assert "1 of 4 entries of the list of exclusions names no row: nothing.jpg" in report.notes
+    assert "1 of 4 entries of the list of exclusions names no row: nothing.jpg" in map(str, report.notes)
     with (tmp_path / "left.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 1 + 2 + 4 + 1
     # The same command finds the finished run; another one does not.
