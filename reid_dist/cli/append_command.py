@@ -44,7 +44,7 @@ def command(store: str, source: str, **options: Any) -> None:
     Examples:
       reid-dist append data/gallery.zarr today.npz
       reid-dist append data/gallery.zarr rank1.zarr
-      reid-dist append data/gallery.zarr features.npy --names list.txt --drop-pid -1
+      reid-dist append data/named.zarr features.npy --names list.txt --drop-pid -1
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores import FeatureSet

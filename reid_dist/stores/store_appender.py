@@ -134,7 +134,7 @@ class StoreAppender(FeatureWriter):
             raise InputError(f"{self._origin['uri']} has {dim} features per row, and {self.uri} has {old.dim}")
         if dtype.itemsize > old.numpy_dtype.itemsize:
             raise InputError(
-                f"{self._origin['uri']} is {dtype.name}, and {self.uri} keeps {old.dtype}; round the new rows to it with "
+                f"{self._origin['uri']} is {dtype.name}, and {self.uri} keeps {old.dtype}; round the new rows with "
                 f"--dtype {old.dtype} (dtype={old.dtype!r})"
             )
         self.dtype = old.numpy_dtype
