@@ -27,8 +27,8 @@ def _takes(parameter: click.Parameter) -> bool:
 @click.argument("source")
 @click.option(
     "--dtype",
-    type=click.Choice(["float16"]),
-    help="Round rows of float32 to the float16 of the store. Default: they are refused.",
+    type=click.Choice(["float32", "float16"]),
+    help="That of the store, to which rows are rounded. Default: rows that would be rounded are refused.",
 )
 def command(store: str, source: str, **options: Any) -> None:
     """Append the rows of SOURCE, which is a single set, to the feature store STORE.

@@ -35,7 +35,7 @@ from reid_dist.core.temporary import DRAFT_NAME
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.stores.digests import ContentHasher
 from reid_dist.stores.folders import GROUP_FILE, folder_at
-from reid_dist.stores.kept_rows import FeatureArray, Offenders, kept_dtype
+from reid_dist.stores.kept_rows import FeatureArray, Offenders, natural_dtype
 from reid_dist.stores.labels import LabelledSet, Labels, labels_of_rows
 from reid_dist.stores.layout import APPENDED, CHUNK_BYTES, FEATURES, Manifest, StorePart
 from reid_dist.stores.locations import BEFORE, MANIFEST_KEY, WRITING_MARKER, at_location, canonical_uri, read_marker
@@ -72,8 +72,10 @@ class StoreAppender(FeatureWriter):
         Where the new rows come from, as JSON with a ``uri``, for the manifest and for messages.
     dim
         Values of a new row.
+    comes_as
+        Dtype of the new rows.  Float16 is widened.
     dtype
-        In which the new rows come.  Float16 is widened, and float32 not rounded.
+        That of the store, to which float32 is rounded; rows that would be rounded are refused when None.
     allow_zero
         Recorded in the store: whether rows of zeros are meant, besides those that are allowed there already.
     notes
@@ -95,7 +97,8 @@ class StoreAppender(FeatureWriter):
         origin: Mapping[str, Any],
         *,
         dim: int,
-        dtype: DTypeLike,
+        comes_as: np.dtype[Any],
+        dtype: DTypeLike | None = None,
         allow_zero: bool = False,
         notes: Iterable[str] = (),
     ) -> None:
@@ -109,7 +112,7 @@ class StoreAppender(FeatureWriter):
         self._lengths = _Lengths()
         super().__init__(place, dim=dim, dtype=dtype, allow_zero=allow_zero, notes=notes)
         try:
-            self._continue(dim, kept_dtype(dtype))
+            self._continue(dim, natural_dtype(comes_as))
         except BaseException:
             self.abort()
             raise
@@ -127,17 +130,20 @@ class StoreAppender(FeatureWriter):
         self._folder = f"{APPENDED}/{uuid.uuid4().hex}"
         self._target = at_location(self.uri, self._folder)
 
-    def _continue(self, dim: int, dtype: np.dtype[Any]) -> None:
+    def _continue(self, dim: int, comes_as: np.dtype[Any]) -> None:
         """Take over what the store has, and read the rows that are written again."""
         old = self._old.manifest
         if dim != old.dim:
             raise InputError(f"{self._origin['uri']} has {dim} features per row, and {self.uri} has {old.dim}")
-        if dtype.itemsize > old.numpy_dtype.itemsize:
+        given = self.dtype if self._rounds else None
+        if given not in (None, old.numpy_dtype):
+            raise InputError(f"{self.uri} keeps {old.dtype}, and not {given}; leave --dtype (dtype) out")
+        if given is None and comes_as.itemsize > old.numpy_dtype.itemsize:
             raise InputError(
-                f"{self._origin['uri']} is {dtype.name}, and {self.uri} keeps {old.dtype}; round the new rows with "
+                f"{self._origin['uri']} is {comes_as.name}, and {self.uri} keeps {old.dtype}; round the new rows with "
                 f"--dtype {old.dtype} (dtype={old.dtype!r})"
             )
-        self.dtype = old.numpy_dtype
+        self.dtype, self._rounds = old.numpy_dtype, True
         self._unit = np.empty((0, dim), self.dtype)
         self._chunk_rows = old.chunk_rows
         if old.n_chunks == 1:

@@ -231,6 +231,13 @@ def test_rows_that_fit_in_the_dtype_of_the_store(tmp_path: Path) -> None:
     assert rounded.notes == ["features were float32 and have been rounded to float16"]
 
 
+def test_the_dtype_that_is_named_must_be_that_of_the_store(tmp_path: Path) -> None:
+    found, _ = grown(tmp_path, (130, 20))
+    with pytest.raises(InputError, match=r"keeps float32, and not float16; leave --dtype \(dtype\) out"):
+        append(found.uri, tmp_path / "150.zarr", dtype="float16")
+    assert append(found.uri, tmp_path / "150.zarr", dtype="float32").n_rows == 170
+
+
 def test_numbers_are_names_where_others_are_words(tmp_path: Path) -> None:
     """As they are in one list of labels, and in `FeatureSet.concat`."""
     features = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -443,7 +450,7 @@ def test_an_abort_after_the_commit_removes_nothing(tmp_path: Path, monkeypatch: 
     """An interrupt may come before the commit is noted."""
     old, _ = grown(tmp_path, (130, 20))
     added = FeatureSet.open(tmp_path / "150.zarr")
-    writer = StoreAppender(old.uri, {"uri": "here"}, dim=7, dtype="float32")
+    writer = StoreAppender(old.uri, {"uri": "here"}, dim=7, comes_as=np.dtype(np.float32))
     writer.set_labels(added.labels)
     writer.append(added.read(0, 20))
     writer.finish()
@@ -475,6 +482,17 @@ def test_a_manifest_does_not_lead_out_of_the_store(tmp_path: Path, folder: str) 
     path.write_text(json.dumps(group))
     with pytest.raises(DamagedStoreError, match="which is no part of a store"):
         FeatureSet.open(found.uri)
+
+
+def test_manifests_that_refer_to_each_other_do_not_keep_a_reader_for_ever(tmp_path: Path) -> None:
+    found, _ = grown(tmp_path, (130, 20))
+    marker = json.loads((Path(found.uri) / "zarr.json").read_text())["attributes"]["reid_dist"]
+    (part,) = (Path(found.uri) / "appended").iterdir()
+    group = json.loads((part / "zarr.json").read_text())
+    group["attributes"]["reid_dist"]["before"] = marker
+    (part / "zarr.json").write_text(json.dumps(group))
+    with pytest.raises(DamagedStoreError, match="was changed while in use"):
+        StoreReader.of_content(found.uri, "0" * 64)
 
 
 @pytest.mark.parametrize("what", ["features/c/0/0", "features/c/1/0", "pids/c/0", "item_ids/utf8/c/0"])
@@ -536,7 +554,7 @@ class TestOnObjectStorage:
         def showing(writer: StoreAppender) -> None:
             show(writer)
             if not begun:
-                begun.append(StoreAppender(uri, {"uri": "here"}, dim=7, dtype="float32"))
+                begun.append(StoreAppender(uri, {"uri": "here"}, dim=7, comes_as=np.dtype(np.float32)))
 
         monkeypatch.setattr(StoreAppender, "_show", showing)
         append(uri, tmp_path / "b.zarr")
@@ -546,6 +564,40 @@ class TestOnObjectStorage:
             writer.append(added.read(0, 90))
         assert FeatureSet.open(uri).content_digest == whole.content_digest
         assert not check_store(uri).damaged
+
+    def test_another_commit_at_the_last_moment(
+        self, bucket: Bucket, placed: tuple[str, FeatureSet], tmp_path: Path
+    ) -> None:
+        """Between the look at the manifest and its replacement: the storage itself refuses the second one."""
+        uri, whole = placed
+        ended = list[str]()
+
+        def meanwhile(method: str, path: str) -> bool:
+            if method == "PUT" and path.endswith("/a.zarr/zarr.json") and not ended:
+                ended.append("")
+                ended.append(append(uri, tmp_path / "b.zarr").content_digest)
+            return False
+
+        bucket.server.refuse = meanwhile
+        with pytest.raises(StoreError, match="was changed by another process meanwhile, and nothing was appended"):
+            append(uri, bucket.uri("c.zarr"))
+        assert ended[1] == FeatureSet.open(uri).content_digest == whole.take(np.arange(210)).content_digest
+        assert not check_store(uri).damaged
+
+    def test_what_a_killed_append_left_is_removed(
+        self, bucket: Bucket, placed: tuple[str, FeatureSet], tmp_path: Path
+    ) -> None:
+        uri, whole = placed
+        killed = StoreAppender(uri, {"uri": "here"}, dim=7, comes_as=np.dtype(np.float32))
+        killed.set_labels(whole.take(np.arange(90)).labels)
+        killed.append(whole.read(0, 90))
+        killed.finish()
+        left = [key for key in bucket.listed("a.zarr/appended/") if "/pids/" in key or "/features/c/" in key]
+        assert len(left) >= 4
+        assert not check_store(uri).damaged
+        append(uri, tmp_path / "b.zarr")
+        assert not set(left) & set(bucket.listed("a.zarr/appended/"))
+        read_whole(FeatureSet.open(uri), whole)
 
     @pytest.mark.parametrize("part", ["zarr.json", "/features/c/0/0", "/pids/c/0"])
     def test_a_storage_that_fails_leaves_the_old_store(

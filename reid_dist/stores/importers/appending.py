@@ -15,7 +15,6 @@ from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import label_parts
 from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.source import open_source
-from reid_dist.stores.kept_rows import kept_dtype, natural_dtype
 from reid_dist.stores.store_appender import StoreAppender
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def append(
     names, format_name
         As in `ingest`.
     dtype
-        ``"float16"`` to round new rows of float32 to a store that keeps float16; they are refused otherwise.
+        That of the store, to which new rows are rounded; rows that would be rounded are refused when None.
     allow_zero
         Keep rows of zeros; they are refused otherwise, unless the store was made with them.
     progress
@@ -88,7 +87,8 @@ def append(
             store,
             {**origin_of(opened.uri, options), "notes": list(part.notes)},
             dim=part.features.shape[1],
-            dtype=natural_dtype(part.features.dtype) if dtype is None else kept_dtype(dtype),
+            comes_as=part.features.dtype,
+            dtype=dtype,
             allow_zero=allow_zero,
             notes=opened.notes,
         ) as writer:
