@@ -45,7 +45,7 @@ def cut(given_arrays: dict[str, Any], start: int, stop: int) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     sizes=st.lists(st.integers(0, 1300), min_size=1, max_size=6).filter(any),
     kind=st.sampled_from(sorted(KINDS)),

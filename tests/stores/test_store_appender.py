@@ -73,14 +73,13 @@ def grown(folder: Path, n_rows: tuple[int, ...], *, dim: int = 7) -> tuple[Featu
     return FeatureSet.open(folder / "a.zarr"), whole
 
 
-@settings(max_examples=25)
 @given(
     cuts=st.lists(st.integers(1, 1300), min_size=2, max_size=6),
     chunk_rows=st.one_of(st.none(), st.integers(1, 1500)),
     dtype=st.sampled_from(["float32", "float16"]),
     seed=st.integers(0, 1000),
 )
-def test_the_store_is_that_of_all_rows_at_once(
+def cut_anywhere(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], chunk_rows: int | None, dtype: str, seed: int
 ) -> None:
     folder, n = tmp_path_factory.mktemp("appended"), sum(cuts)
@@ -104,14 +103,21 @@ def test_the_store_is_that_of_all_rows_at_once(
     shutil.rmtree(folder)
 
 
-def test_an_evaluation_is_that_of_all_rows_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_examples", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_the_store_is_that_of_all_rows_at_once(tmp_path_factory: pytest.TempPathFactory, n_examples: int) -> None:
+    settings(max_examples=n_examples)(cut_anywhere)(tmp_path_factory)
+
+
+@settings(max_examples=4)
+@given(cuts=st.lists(st.integers(1, 150), min_size=2, max_size=4), rerank=st.sampled_from([None, "ecn(t=2,q=3)"]))
+def test_an_evaluation_is_that_of_all_rows_at_once(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], rerank: str | None
+) -> None:
     query = in_memory(make_arrays(40, seed=9))
-    found, whole = grown(tmp_path, (130, 75, 3, 200))
-    options = {"protocol": "market1501", "topk": 5, "chunk_rows": 37}
-    first, second = (evaluate(query, each, **options) for each in (found, whole))
+    found, whole = grown(tmp_path_factory.mktemp("evaluated"), (30, *cuts))
+    first, second = (evaluate(query, each, rerank=rerank, topk=5, chunk_rows=37) for each in (found, whole))
     assert first.result_digest == second.result_digest
-    reranking = {"rerank": "k_reciprocal(k1=8,k2=3)"}
-    assert evaluate(query, found, **reranking).result_digest == evaluate(query, whole, **reranking).result_digest
+    np.testing.assert_array_equal(first.per_query["AP"], second.per_query["AP"])
 
 
 class TestDisk:
@@ -423,6 +429,7 @@ def test_of_two_appends_without_locks_one_changes_nothing(tmp_path: Path, monkey
 # ---- errors and interrupts -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
 def test_an_interrupt_at_the_commit_leaves_the_old_store(
@@ -599,6 +606,7 @@ class TestOnObjectStorage:
         assert not set(left) & set(bucket.listed("a.zarr/appended/"))
         read_whole(FeatureSet.open(uri), whole)
 
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("part", ["zarr.json", "/features/c/0/0", "/pids/c/0"])
     def test_a_storage_that_fails_leaves_the_old_store(
         self, bucket: Bucket, placed: tuple[str, FeatureSet], tmp_path: Path, part: str
