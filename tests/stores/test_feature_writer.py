@@ -86,12 +86,12 @@ def test_one_store_of_each_rank_is_joined(tmp_path: Path) -> None:
 
 def test_arrays_that_the_caller_fills_again(tmp_path: Path) -> None:
     """As data loaders do with their batches."""
-    features, pids, camids = np.empty((4, 3), np.float32), np.empty(4, np.int64), np.empty(4, np.int32)
+    features, pids, camids = np.empty((4, 3), np.float32), np.empty(4, np.int64), np.empty(4, "<U3")
     rng = np.random.default_rng(0)
     kept: list[list[np.ndarray]] = []
     with FeatureWriter(tmp_path / "a.zarr") as writer:
         for batch in range(5):
-            features[:], pids[:], camids[:] = rng.standard_normal((4, 3)), batch, rng.integers(0, 9, 4)
+            features[:], pids[:], camids[:] = rng.standard_normal((4, 3)), batch, f"c{batch}"
             kept.append([features.copy(), pids.copy(), camids.copy()])
             writer.append(features, pids=pids, camids=camids)
     expected = FeatureSet.from_arrays(*(np.concatenate(each) for each in zip(*kept, strict=True)))

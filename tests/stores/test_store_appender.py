@@ -141,6 +141,13 @@ class TestDisk:
         assert len(labels) == 2
         assert not check_store(found.uri).damaged
 
+    def test_parts_that_are_written_again_are_removed(self, tmp_path: Path) -> None:
+        """Many short appends leave the last part and the one before it."""
+        found, whole = grown(tmp_path, (130, 1, 2, 3, 1, 4))
+        assert len(list((Path(found.uri) / "appended").iterdir())) == 2
+        assert len(StoreReader.open(found.uri).manifest.parts) == 2
+        assert found.content_digest == whole.content_digest
+
     def test_a_short_store_gets_chunks_of_the_usual_length(self, tmp_path: Path) -> None:
         whole = in_memory(make_arrays(3000))
         whole.take([0]).save(tmp_path / "a.zarr")
