@@ -29,6 +29,7 @@ from reid_dist.core.credentials import without_controls, without_credentials
 _COMMANDS = {
     "demo": "Generate a small synthetic data set, evaluate it and write the reports.",
     "ingest": "Read a feature file and write feature stores.",
+    "append": "Append the rows of a feature file to a feature store.",
     "check": "Verify feature stores: checksums, NaNs, zero and duplicate rows, labels.",
     "evaluate": "Evaluate a query store against a gallery store.",
     "run": "Run a job from a pipeline file.",

@@ -619,13 +619,7 @@ class StoredSet(FeatureSet):
             return self._opened
         with _OPENING:
             if self._opened is None:
-                found = StoreReader.open(self.uri)
-                if found.manifest.content_digest != self.content_digest:
-                    raise DamagedStoreError(
-                        f"{self.uri} was changed while in use: its content digest is {found.manifest.content_digest} "
-                        f"and was {self.content_digest}; run again"
-                    )
-                self._opened = found
+                self._opened = StoreReader.of_content(self.uri, self.content_digest)
             return self._opened
 
     @cached_property
