@@ -26,7 +26,9 @@ from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.reports.heading import Heading
 from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
-from reid_dist.reports.tabular.table import SEVERITY_WORDS, Kind, Table
+
+if TYPE_CHECKING:
+    from reid_dist.reports.tabular.table import Table
 
 DIGEST: Final = "document_digest"
 """Entry that holds the digest of the document."""
@@ -45,10 +47,17 @@ FORMATS: Final = {
 """Forms in which a result is written, and the suffix of a file of each."""
 
 _SUMMARISED: Final = frozenset(
-    {
-        *("benchmark", "expansion", "re-ranking", "expansion and re-ranking", "best", "splits"),
-        *("queries", "gallery", "digest", *SEVERITY_WORDS),
-    }
+    (
+        "benchmark",
+        "expansion",
+        "re-ranking",
+        "expansion and re-ranking",
+        "best",
+        "splits",
+        "queries",
+        "gallery",
+        "digest",
+    )
 )
 
 
@@ -121,14 +130,17 @@ class Result(ABC):
 
     def summary(self) -> Table:
         """Return the table that represents the result in an interpreter or a notebook."""
+        from reid_dist.reports.tabular.table import SEVERITY_WORDS, Kind
+
         table = self.tables()[0]
+        named = _SUMMARISED.union(SEVERITY_WORDS)
         kept = [at for at, column in enumerate(table.columns) if column.kind is not Kind.PROSE]
         return replace(
             table,
             title=f"{type(self).__name__}: {table.title}",
             columns=[table.columns[at] for at in kept],
             rows=[[row[at] for at in kept] for row in table.rows],
-            notes=[note for each in self.tables() for note in each.notes if note.name in _SUMMARISED],
+            notes=[note for each in self.tables() for note in each.notes if note.name in named],
         ).brief()
 
     def __repr__(self) -> str:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from reid_dist.errors import InputError
 from reid_dist.reports.documents import make_frame
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
-from reid_dist.reports.tabular.table import Table
+
+if TYPE_CHECKING:
+    from reid_dist.reports.tabular.table import Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
