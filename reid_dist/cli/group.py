@@ -117,8 +117,8 @@ def _group() -> None:
     \b
     Start here:
       reid-dist demo
-      reid-dist ingest pytorch_result.mat --output data/market
-      reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
+      reid-dist evaluate pytorch_result.mat --output results/market
+      reid-dist compare results/baseline results/market
 
     """
 
