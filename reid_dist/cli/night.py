@@ -19,7 +19,7 @@ from reid_dist.core.formatting import aligned, duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.history.history_values import BETTER, DONE, GATES, Entry, Finding, Run
-from reid_dist.nightly.outcomes import FINE, removed_jobs, streak
+from reid_dist.nightly.outcomes import removed_jobs, streak
 from reid_dist.nightly.running import NightContext, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
 from reid_dist.nightly.wording import brief_verdict, exit_meaning, finding_text, lasting_text, removed_text
@@ -150,7 +150,7 @@ def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
     ]
     reasons += [f"{removed_job.name}: {removed_text(removed_job)}" for removed_job in removed_jobs(run, earlier)]
     return [
-        f"run {run.number} of suite {run.suite}: {exit_meaning(run.exit_code or FINE)}",
+        f"run {run.number} of suite {run.suite}: {exit_meaning(run.exit_code or 0)}",
         "",
         *table,
         *(["", *reasons] if reasons else []),

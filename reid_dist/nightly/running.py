@@ -16,13 +16,13 @@ import reid_dist.core.signals as signals
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
+from reid_dist.core.nested import PROSE
 from reid_dist.engine.task_graph import Progress
-from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
+from reid_dist.errors import ClusterError, ExitCode, ReidDistError, RunFailedError, StoreError
 from reid_dist.evaluation.runner import ReportStore, run_job
 from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.nightly.causes import PROSE
 from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import (
@@ -37,7 +37,7 @@ from reid_dist.nightly.history.history_values import (
     reports_folder,
 )
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
-from reid_dist.nightly.outcomes import INTERRUPTED, STOPPED, exit_code_of
+from reid_dist.nightly.outcomes import INTERRUPTED, exit_code_of
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.reports import Report
 from reid_dist.reports.browse import Site, open_subject, write_folder
@@ -124,7 +124,7 @@ def run_suite(
         if workspace is None:
             with contextlib.suppress(OSError):
                 (folder / "workspace").rmdir()
-        history.finish(number, STOPPED if interrupted else exit_code_of(history.run(number)))
+        history.finish(number, ExitCode.INTERRUPTED if interrupted else exit_code_of(history.run(number)))
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(

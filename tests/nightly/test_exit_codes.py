@@ -22,8 +22,8 @@ WORSE, FAILS = nights.slow_entry(1), nights.undone_entry(FAILED, "x", night=1)
         ([SAME, FIRST, nights.undone_entry(SKIPPED, "x", night=1)], 0, "nothing failed, nothing is worse"),
         ([SAME, UNLIKE], 5, "a job could not be compared with its baseline"),
         ([UNLIKE, WORSE, FIRST], 4, "a regression"),
-        ([UNLIKE, WORSE, FAILS], 3, "a job failed"),
-        ([UNLIKE, FAILS], 3, "a job failed"),
+        ([UNLIKE, WORSE, FAILS], 3, "a run or job failed"),
+        ([UNLIKE, FAILS], 3, "a run or job failed"),
         ([dataclasses.replace(UNLIKE, accepted="a larger gallery"), SAME], 0, "nothing failed"),
         # Another machine or another size: times need not compare.
         ([nights.with_finding(SAME, nights.finding("speed", "incomparable", baseline=1))], 0, "nothing failed"),
