@@ -1,5 +1,8 @@
 """Exact, streaming, distributed evaluation of person and vehicle re-identification.
 
+Start with `evaluate`: it takes two sets of features, as a `FeatureSet`, a path or a tuple of arrays, and returns a
+`Report`.  `compare` and `compare_runs` test differences between reports.  Errors are in `reid_dist.errors`.
+
 Names are imported when they are first used, so that ``reid-dist --help`` does not pay for Dask, Zarr and Numba.
 """
 
@@ -29,17 +32,19 @@ if TYPE_CHECKING:
     from reid_dist.reports.operating_points import OperatingPoints
     from reid_dist.reports.tables import compare_runs
     from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
-    from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, fuse, ingest
+    from reid_dist.stores import DistanceBlock, FeatureSet, FeatureWriter, LabelledRows, append, fuse, ingest
 
 __all__ = [
     "Conventions",
     "DistanceBlock",
     "FeatureSet",
+    "FeatureWriter",
     "LabelledRows",
     "NeighbourGraph",
     "OperatingPoints",
     "Report",
     "__version__",
+    "append",
     "average_runs",
     "compare",
     "compare_runs",
@@ -81,7 +86,7 @@ _NAMES = {
     "reports.operating_points": ("OperatingPoints",),
     "reports.tables": ("compare_runs",),
     "stages.reranking": ("NeighbourGraph", "jaccard_distances", "rerank_blocks"),
-    "stores": ("DistanceBlock", "FeatureSet", "LabelledRows", "fuse", "ingest"),
+    "stores": ("DistanceBlock", "FeatureSet", "FeatureWriter", "LabelledRows", "append", "fuse", "ingest"),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

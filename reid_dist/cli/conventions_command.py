@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from reid_dist.cli.click_options import (
@@ -10,13 +12,15 @@ from reid_dist.cli.click_options import (
     RunOptions,
     option,
     options_in_threads,
+    shared_options,
+    sides_arguments,
 )
 from reid_dist.cli.result_place import ResultPlace, result_options
+from reid_dist.evaluation.options import LEFT_OUT
 
 
 @click.command("conventions", cls=GroupedCommand)
-@click.argument("query")
-@click.argument("gallery")
+@sides_arguments
 @option(
     "--target",
     "targets",
@@ -48,6 +52,7 @@ from reid_dist.cli.result_place import ResultPlace, result_options
     help="Add those of CUHK03, with one gallery item per identity in the CMC; up to twice the time.",
 )
 @result_options("table")
+@shared_options(*LEFT_OUT)
 @options_in_threads
 def command(
     query: str,
@@ -58,6 +63,7 @@ def command(
     single_shot: bool,
     place: ResultPlace,
     run: RunOptions,
+    **left_out: Any,
 ) -> None:
     """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
 
@@ -71,7 +77,7 @@ def command(
     \b
     Examples:
       reid-dist conventions data/query.zarr data/gallery.zarr --output results/conventions.json
-      reid-dist conventions pytorch_result.mat pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
+      reid-dist conventions pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
       reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
     """
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
@@ -83,7 +89,7 @@ def command(
     refuse_unobservable(run.cluster, run.performance_page)
     # Before anything is read.
     parse_targets(targets)
-    near, far = open_sides(query, gallery)
+    near, far = open_sides(query, gallery, **left_out)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         table = conventions(
             near,

@@ -30,6 +30,7 @@ from reid_dist.errors import ExitCode
 _COMMANDS = {
     "demo": "Generate a small synthetic data set, evaluate it and write the reports.",
     "ingest": "Read a feature file and write feature stores.",
+    "append": "Append the rows of a feature file to a feature store.",
     "check": "Verify feature stores: checksums, NaNs, zero and duplicate rows, labels.",
     "evaluate": "Evaluate a query store against a gallery store.",
     "run": "Run a job from a pipeline file.",
@@ -117,8 +118,8 @@ def _group() -> None:
     \b
     Start here:
       reid-dist demo
-      reid-dist ingest pytorch_result.mat --output data/market
-      reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
+      reid-dist evaluate pytorch_result.mat --output results/market
+      reid-dist compare results/baseline results/market
 
     """
 

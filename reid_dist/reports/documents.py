@@ -26,7 +26,9 @@ from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.reports.heading import Heading
 from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
-from reid_dist.reports.tabular.table import SEVERITY_WORDS, Kind, Table
+
+if TYPE_CHECKING:
+    from reid_dist.reports.tabular.table import Table
 
 DIGEST: Final = "document_digest"
 """Entry that holds the digest of the document."""
@@ -45,10 +47,17 @@ FORMATS: Final = {
 """Forms in which a result is written, and the suffix of a file of each."""
 
 _SUMMARISED: Final = frozenset(
-    {
-        *("benchmark", "expansion", "re-ranking", "expansion and re-ranking", "best", "splits"),
-        *("queries", "gallery", "digest", *SEVERITY_WORDS),
-    }
+    (
+        "benchmark",
+        "expansion",
+        "re-ranking",
+        "expansion and re-ranking",
+        "best",
+        "splits",
+        "queries",
+        "gallery",
+        "digest",
+    )
 )
 
 
@@ -121,14 +130,17 @@ class Result(ABC):
 
     def summary(self) -> Table:
         """Return the table that represents the result in an interpreter or a notebook."""
+        from reid_dist.reports.tabular.table import SEVERITY_WORDS, Kind
+
         table = self.tables()[0]
+        named = _SUMMARISED.union(SEVERITY_WORDS)
         kept = [at for at, column in enumerate(table.columns) if column.kind is not Kind.PROSE]
         return replace(
             table,
             title=f"{type(self).__name__}: {table.title}",
             columns=[table.columns[at] for at in kept],
             rows=[[row[at] for at in kept] for row in table.rows],
-            notes=[note for each in self.tables() for note in each.notes if note.name in _SUMMARISED],
+            notes=[note for each in self.tables() for note in each.notes if note.name in named],
         ).brief()
 
     def __repr__(self) -> str:
@@ -157,13 +169,13 @@ class DocumentReport(Result):
     """Name of the file of the document."""
     page: ClassVar[str]
     """Name of the file of the page."""
-    beside: ClassVar[tuple[str, ...]] = ()
+    _beside: ClassVar[tuple[str, ...]] = ()
     """Names of all other files that a report may have."""
-    what: ClassVar[str]
+    _what: ClassVar[str]
     """Kind of report, for messages."""
     another: ClassVar[str] = "the report of another job"
     """What one of another spec is called in an error."""
-    remedy: ClassVar[str] = "evaluate again"
+    _remedy: ClassVar[str] = "evaluate again"
     """What to do about a damaged document."""
 
     @property
@@ -210,16 +222,16 @@ class DocumentReport(Result):
     def prepare_save(cls) -> None:
         """Import what `save` needs, where that takes long."""
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of the document without schema and digests, in their order."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def writers(self) -> dict[str, Writer]:
+    def _writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page, by name."""
         return {}
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name, from a document, in which None is not finite, and the files beside it."""
         return entries
 
@@ -228,7 +240,7 @@ class DocumentReport(Result):
 
         Numbers that are not finite are None, as JSON has no others.
         """
-        entries = {"schema": self.schema, **self.entries(), "result_digest": self.result_digest}
+        entries = {"schema": self.schema, **self._entries(), "result_digest": self.result_digest}
         return with_digest({name: plain(value) for name, value in entries.items()})
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -255,14 +267,14 @@ class DocumentReport(Result):
         path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
         # "replace": a path that is not UTF-8 may occur in the page; it is shown there, never read back.
         texts = {self.page: self.to_html().encode("utf-8", "replace"), self.document: self.to_json().encode("ascii")}
-        writers = self.writers()
+        writers = self._writers()
         writers |= {name: partial(_write, text) for name, text in texts.items()}
-        write_together(path, writers, known=self.beside)
+        write_together(path, writers, known=self._beside)
         return path
 
     def files_in(self, directory: Path) -> list[str]:
         """Return the names of the files of the report in a directory, the page first."""
-        return [name for name in (self.page, self.document, *self.beside) if (directory / name).is_file()]
+        return [name for name in (self.page, self.document, *self._beside) if (directory / name).is_file()]
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Self:
@@ -280,10 +292,10 @@ class DocumentReport(Result):
             If it cannot be read, is of another schema, or of an earlier version.
         """
         path = refuse_uri(directory)
-        where = f"{cls.what} in {os.fspath(directory)}"
+        where = f"{cls._what} in {os.fspath(directory)}"
         text = read_bytes(path, cls.document)
         if text is None:
-            if any((path / name).exists() for name in (cls.page, *cls.beside)):
+            if any((path / name).exists() for name in (cls.page, *cls._beside)):
                 raise IncompleteStoreError(
                     f"{path} has no {cls.document}: the report was never finished; evaluate again"
                 )
@@ -306,19 +318,19 @@ class DocumentReport(Result):
         try:
             document = parse_json(text)
         except InputError as error:
-            raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls.remedy}") from error
+            raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls._remedy}") from error
         if not isinstance(document, dict):
             raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
-        _verify(document, cls.schema, where, cls.remedy)
+        _verify(document, cls.schema, where, cls._remedy)
         try:
             # A report of an earlier version has no benchmark and no spec; every other entry is always there.
-            restored = {"benchmark": None, "spec": {}, **cls.restored(dict(document), read, where)}
+            restored = {"benchmark": None, "spec": {}, **cls._restored(dict(document), read, where)}
             restored["notes"] = [*map(Finding.restored, restored["notes"])]
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = error if isinstance(error, InputError) else repr(error)
-            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls.remedy}") from error
+            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls._remedy}") from error
         return report
 
 
@@ -390,7 +402,7 @@ def _write(content: bytes, file: IO[bytes]) -> None:
     file.write(content)
 
 
-def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] | None = None) -> Any:
+def make_frame(columns: Mapping[str, Any], *, index: str | None = None, names: Sequence[Any] | None = None) -> Any:
     """Return a `pandas.DataFrame` of arrays or lists by name; `index` is the name of the index, `names` its values."""
     advice = "; per_query and metrics hold the same values as arrays and numbers"
     pandas = import_extra("pandas", "pandas", "to_pandas", advice=advice)
