@@ -6,13 +6,14 @@ import functools
 import html
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import jinja2
 
 from reid_dist.core import formatting
 from reid_dist.reports.plots.embedded import add_charts
+from reid_dist.reports.tabular.markup import breakable, html_notes
 from reid_dist.reports.tabular.markup import html as tabled
-from reid_dist.reports.tabular.markup import html_notes
 from reid_dist.reports.tabular.table import Table
 
 _HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
@@ -37,6 +38,7 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
     )
     environment.filters["integer"] = formatting.integer
     environment.filters["headings"] = _headings
+    environment.filters["file_name"] = lambda path: breakable(PurePath(path).name)
     environment.filters["tabled"] = tabled
     environment.filters["paragraphs"] = html_notes
     add_charts(environment)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from reid_dist.core import formatting
 from reid_dist.metrics.metric import METRICS
 from reid_dist.reports import words
-from reid_dist.reports.ranked_pictures import Picture, RankedPictures
+from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.tabular.table import Column, Table
+from reid_dist.reports.tabular.markup import image_address
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Table
 
-_HARDEST = 20
 _LISTED_ROWS = 100
 _AVERAGES = {family.per_query_name for family in METRICS if family.headline == "average"}
 _SHARES = {
@@ -25,7 +23,7 @@ _SHARES = {
 # Column of ``per_query`` and its heading, in the order of the table of the hardest queries.
 _COLUMNS = {
     "pid": "pid",
-    "camid": "camid",
+    "camid": "camera",
     **_SHARES,
     "first_rank": "first rank",
     "last_rank": "last rank",
@@ -40,18 +38,42 @@ _SIGNS = {
 }
 
 
-def hardest_table(report: ReportData) -> Table:
-    """Return the table of the hardest queries."""
+def hardest_table(report: ReportData, explorer: str = "") -> Table:
+    """Return the table of the hardest queries, each with its nearest relevant item.
+
+    Rows lead to their pictures on the page, or to their lists in an `explorer`, whose address is relative to the page.
+    """
     average = report.per_query_headline("average").per_query_name
-    columns = report.per_query
-    shown = [name for name in _COLUMNS if name in columns and name not in _AVERAGES - {average}]
+    values = report.per_query
+    shown = [name for name in _COLUMNS if name in values and name not in _AVERAGES - {average}]
+    known = {each["query"]: each for each in report.hardest}
+    has_files = any("paths" in each for each in report.hardest)
+    pictures = report.pictures or Pictures()
+    on_page = {each.query.row for each in pictures.queries}
+    rows = []
+    for row in report.hardest_queries().tolist():
+        place = f"{explorer}#q={row}" if explorer else f"#query-{row}" if row in on_page else ""
+        cells = [Cell(str(row), row, link=place)]
+        pair = known.get(row, {})
+        files = pair.get("paths", ("", ""))
+        if has_files:
+            cells.append(Cell(files[0], image=pictures.thumbnail("query", row)))
+        cells += [Cell(_cell(name, values[name][row].item())) for name in shown]
+        if known:
+            cells += [Cell(str(pair.get("gallery", ""))), Cell(words.distance(pair.get("distance")))]
+        if has_files:
+            cells.append(Cell(files[1], image=pictures.thumbnail("gallery", pair["gallery"]) if pair else None))
+        rows.append(cells)
     return Table(
         title="Hardest queries",
-        columns=[Column("query row"), *(Column(_COLUMNS[name]) for name in shown)],
-        rows=[
-            [str(row), *(_cell(name, columns[name][row].item()) for name in shown)]
-            for row in report.hardest_queries(_HARDEST).tolist()
+        columns=[
+            Column("query row"),
+            *([Column("file", Kind.FILE)] if has_files else []),
+            *(Column(_COLUMNS[name]) for name in shown),
+            *([Column("nearest right row"), Column("its distance")] if known else []),
+            *([Column("its file", Kind.FILE)] if has_files else []),
         ],
+        rows=rows,
     )
 
 
@@ -93,31 +115,33 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
     if reason:
         facts.append(f"invalid: {reason}")
     return {
-        "title": f"Query row {row}",
+        "row": row,
         "facts": ", ".join(facts),
         "tiles": picture_tiles(shown),
     }
 
 
 def picture_tiles(shown: RankedPictures) -> list[dict[str, Any]]:
-    """Return a query and the items of its list for the macro ``tiles``."""
-    return [_tile(shown.query, "query"), *(_tile(item, "gallery") for item in shown.items)]
+    """Return a query, the items of its list and, apart from them, its nearest right item for the macro ``tiles``."""
+    tiles = [_tile(shown.query, "query"), *(_tile(item, "gallery") for item in shown.items)]
+    if shown.right is None:
+        return tiles
+    nearest = _tile(shown.right, "gallery")
+    return [*tiles, nearest | {"kind": f"{nearest['kind']} apart"}]
 
 
 def _tile(picture: Picture, side: str) -> dict[str, Any]:
-    labels = [f"{name} {value}" for name, value in (("pid", picture.pid), ("cam", picture.camid)) if value is not None]
-    rank = "" if picture.rank is None else f"{picture.rank} "
+    labels = [
+        f"{name} {value}" for name, value in (("pid", picture.pid), ("camera", picture.camid)) if value is not None
+    ]
+    rank = "" if picture.rank is None else f"{formatting.integer(picture.rank)} "
     return {
         "kind": picture.mark.replace(" ", "-"),
         "sign": f"{rank}{_SIGNS[picture.mark]}",
-        "row": f"row {picture.row}",
-        "labels": labels,
-        "distance": "" if picture.distance is None else f"{picture.distance:.4g}",
+        "labels": [f"row {picture.row}", *labels, *filter(None, [words.distance(picture.distance)])],
+        "file": picture.file,
         "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {picture.mark}"),
-        # Base64 has no character that means anything in HTML.
-        "image": None
-        if picture.image is None
-        else Markup("data:image/jpeg;base64,") + base64.b64encode(picture.image).decode("ascii"),
+        "image": None if picture.image is None else image_address(picture.image),
     }
 
 

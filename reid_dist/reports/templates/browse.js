@@ -308,7 +308,7 @@
       tiles.push(tile(
         className, mark === "j" ? sign : `${rank} ${sign}`, found.rows[item],
         found.pids && label(run.gallery.pid_names, found.pids[item]), found.camids && label(run.gallery.camid_names, found.camids[item]),
-        distances[nth] === null ? "" : Number(distances[nth].toPrecision(4)).toString(), found.paths?.[item],
+        distances[nth] === null ? "" : distances[nth].toFixed(4), found.paths?.[item],
       ));
     });
     const list = made("ol", undefined, "tiles");
@@ -334,7 +334,7 @@
     } else item.append(made("span", "no picture", "missing"));
     item.append(made("span", `row ${row}`));
     if (pid !== undefined && pid !== null) item.append(made("span", `pid ${pid}`));
-    if (camera !== undefined && camera !== null) item.append(made("span", `cam ${camera}`));
+    if (camera !== undefined && camera !== null) item.append(made("span", `camera ${camera}`));
     if (distance) item.append(made("span", distance));
     if (path) { item.append(made("span", path, "file")); item.title = run[side].folder + path; }
     return item;
