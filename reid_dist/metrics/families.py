@@ -81,7 +81,7 @@ def _inverse_negative_penalty(ranked: RankedQueries, _: int) -> Float64:
     "CMC@k",
     "[r_1 <= k]: a match among the first k",
     "Zheng et al., ICCV 2015; rank-k accuracy; Recall@k of metric learning (SOP, CUB-200, In-Shop)",
-    brief="a match among the first k",
+    brief="CMC: rank of the first match",
     explanation="CMC@k: the share of queries that have a relevant item among the first k kept items. A list shorter "
     "than k holds its last value.",
     never_rises=True,
@@ -140,7 +140,7 @@ def _average_precision_at_r(ranked: RankedQueries, _: int) -> Float64:
     "CMC_allshots@k",
     "(1/n) sum_j [r_j - j + 1 <= k]: each match ranked among the negatives",
     "open-reid and cluster-contrast, `cmc` without `first_match_break`",
-    brief="all shots: each match among the negatives",
+    brief="CMC: ranks of all matches",
     explanation="CMC_allshots@k: every relevant item counts on its own; it is a hit when fewer than k negatives "
     "come before it. The mean is over the relevant items of a query, then over the queries.",
     never_rises=True,
@@ -284,7 +284,7 @@ for _family in (
         "CMC_single_shot@k",
         "mean_j P(K_j <= k - 1), K_j the identities of which a random kept item comes before positive j",
         "Li et al., CVPR 2014 (CUHK03); the expectation of torchreid's and open-reid's draws",
-        brief="single shot: one item of each identity",
+        brief="CMC: one item of each identity",
         explanation="CMC_single_shot@k: the gallery keeps one item of every identity; a relevant item is a hit when it "
         "is among the first k of that gallery.",
         per_query_name="CMC_single_shot@k",

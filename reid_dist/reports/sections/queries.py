@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.metrics.metric import METRICS
@@ -46,34 +49,33 @@ def hardest_table(report: ReportData, explorer: str = "") -> Table:
     average = report.per_query_headline("average").per_query_name
     values = report.per_query
     shown = [name for name in _COLUMNS if name in values and name not in _AVERAGES - {average}]
-    known = {each["query"]: each for each in report.hardest}
-    has_files = any("paths" in each for each in report.hardest)
+    pairs = {each["query"]: each for each in report.hardest}
     pictures = report.pictures or Pictures()
     on_page = {each.query.row for each in pictures.queries}
-    rows = []
-    for row in report.hardest_queries().tolist():
-        place = f"{explorer}#q={row}" if explorer else f"#query-{row}" if row in on_page else ""
-        cells = [Cell(str(row), row, link=place)]
-        pair = known.get(row, {})
-        files = pair.get("paths", ("", ""))
-        if has_files:
-            cells.append(Cell(files[0], image=pictures.thumbnail("query", row)))
-        cells += [Cell(_cell(name, values[name][row].item())) for name in shown]
-        if known:
-            cells += [Cell(str(pair.get("gallery", ""))), Cell(words.distance(pair.get("distance")))]
-        if has_files:
-            cells.append(Cell(files[1], image=pictures.thumbnail("gallery", pair["gallery"]) if pair else None))
-        rows.append(cells)
+
+    def place(row: int) -> str:
+        return f"{explorer}#q={row}" if explorer else f"#query-{row}" if row in on_page else ""
+
+    def file(side: str, row: int) -> Cell:
+        pair = pairs.get(row, {})
+        return Cell(pair["paths"][side == "gallery"], image=pictures.thumbnail(side, pair[side])) if pair else Cell("")
+
+    parts: list[tuple[Column, Callable[[int], Cell | str]]] = [
+        (Column("query row"), lambda row: Cell(str(row), row, link=place(row))),
+        *((Column(_COLUMNS[name]), partial(_value, name, values[name])) for name in shown),
+    ]
+    if pairs:
+        parts += [
+            (Column("nearest right row"), lambda row: str(pairs.get(row, {}).get("gallery", ""))),
+            (Column("its distance"), lambda row: words.distance(pairs.get(row, {}).get("distance"))),
+        ]
+    if any("paths" in each for each in report.hardest):
+        parts.insert(1, (Column("file", Kind.FILE), partial(file, "query")))
+        parts.insert(-1, (Column("its file", Kind.FILE), partial(file, "gallery")))
     return Table(
         title="Hardest queries",
-        columns=[
-            Column("query row"),
-            *([Column("file", Kind.FILE)] if has_files else []),
-            *(Column(_COLUMNS[name]) for name in shown),
-            *([Column("nearest right row"), Column("its distance")] if known else []),
-            *([Column("its file", Kind.FILE)] if has_files else []),
-        ],
-        rows=rows,
+        columns=[column for column, _ in parts],
+        rows=[[cell(row) for _, cell in parts] for row in report.hardest_queries().tolist()],
     )
 
 
@@ -143,6 +145,10 @@ def _tile(picture: Picture, side: str) -> dict[str, Any]:
         "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {picture.mark}"),
         "image": None if picture.image is None else image_address(picture.image),
     }
+
+
+def _value(name: str, values: NDArray[Any], row: int) -> str:
+    return _cell(name, values[row].item())
 
 
 def _cell(name: str, value: float) -> str:
