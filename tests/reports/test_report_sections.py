@@ -250,7 +250,7 @@ def test_conventions_in_words(
     for text in words:
         assert text in shown
     subjects = [row[0] for row in table]
-    assert {"Protocol", "Distance", "Ties", "Counted", "CMC", "Re-ranking", "Query expansion"} <= set(subjects)
+    assert {"Protocol", "Distance", "Ties", "CMC", "Re-ranking", "Query expansion"} <= set(subjects)
     assert "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)" in shown
 
 

@@ -62,7 +62,10 @@ def hardest_table(report: ReportData, explorer: str = "") -> Table:
 
     parts: list[tuple[Column, Callable[[int], Cell | str]]] = [
         (Column("query row"), lambda row: Cell(str(row), row, link=place(row))),
-        *((Column(_COLUMNS[name]), partial(_value, name, values[name])) for name in shown),
+        *(
+            (Column(_COLUMNS[name], unit="%" if name in _SHARES else ""), partial(_bare, name, values[name]))
+            for name in shown
+        ),
     ]
     if pairs:
         parts += [
@@ -147,8 +150,10 @@ def _tile(picture: Picture, side: str) -> dict[str, Any]:
     }
 
 
-def _value(name: str, values: NDArray[Any], row: int) -> str:
-    return _cell(name, values[row].item())
+def _bare(name: str, values: NDArray[Any], row: int) -> str:
+    """Return a value for a column that has its unit."""
+    value = values[row].item()
+    return f"{100 * value:.2f}" if name in _SHARES and math.isfinite(value) else _cell(name, value)
 
 
 def _cell(name: str, value: float) -> str:
