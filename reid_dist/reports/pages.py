@@ -6,7 +6,6 @@ import functools
 import html
 import re
 from collections.abc import Sequence
-from pathlib import PurePath
 
 import jinja2
 
@@ -38,7 +37,7 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
     )
     environment.filters["integer"] = formatting.integer
     environment.filters["headings"] = _headings
-    environment.filters["file_name"] = lambda path: breakable(PurePath(path).name)
+    environment.filters["breakable"] = breakable
     environment.filters["tabled"] = tabled
     environment.filters["paragraphs"] = html_notes
     add_charts(environment)

@@ -155,6 +155,29 @@ def test_pictures_kept_in_memory_are_bounded(plain: Report, place: Path, monkeyp
     assert site.thumbnails.get("query", 1) == made[0]
 
 
+def test_bars_and_hard_queries_of_the_report_lead_to_their_lists(plain: Report, place: Path) -> None:
+    values = plain.per_query["AP"].copy()
+    # Values at the ends of bins are in one bin each.
+    values[:6] = [0.0, 0.05, 0.5, 0.95, 1.0, 0.15]
+    report = dataclasses.replace(plain, per_query={**plain.per_query, "AP": values})
+    text = (site_of(report, place).content("report.html") or b"").decode()
+    bars = re.findall(r'<a href="index.html#low=([\d.]+)&amp;high=([\d.]+)"><path[^>]*><title>[^:]*: (\d+) quer', text)
+    # As the explorer selects queries.
+    rounded = values.round(6)
+    selected = [
+        int(np.sum((rounded >= float(low) / 100 - 1e-6) & (rounded <= float(high) / 100 + 1e-6)))
+        for low, high, _ in bars
+    ]
+    assert selected == [int(count) for _, _, count in bars]
+    assert sum(selected) == np.isfinite(values).sum()
+    rows = re.findall(r'<a href="index.html#q=(\d+)">', text)
+    assert [*map(int, rows)] == report.hardest_queries().tolist()
+    assert 'href="report.html"' in (site_of(plain, place).content("index.html") or b"").decode()
+    # Elsewhere there is no explorer to lead to, and files of charts have no links.
+    assert "index.html" not in report.to_html()
+    assert text.count("index.html#low") == len(bars)
+
+
 def test_a_folder_has_the_files_of_the_server(plain: Report, place: Path, tmp_path: Path) -> None:
     site = site_of(plain, place, depth=3)
     target = tmp_path / "new" / "lists"

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from full_report import write_images
-from pages import Page, section
+from pages import Page, section, tables
 from PIL import Image
 
 from reid_dist.errors import DamagedStoreError, InputError
@@ -271,6 +271,44 @@ def test_the_page_marks_with_signs_and_words(
         made.queries[0].items, re.findall(r'src="data:image/jpeg;base64,(.*?)"', part)[1:], strict=True
     ):
         assert base64.b64decode(source) == shown.image
+
+
+def test_tables_have_files_pictures_and_links(
+    make_report: Callable[..., Report], names: list[str], collect: Callable[..., Pictures]
+) -> None:
+    pair = {"pids": [1, 2], "camids": [4, 5], "paths": [f"query/{names[1]}", f"box/{names[4]}"]}
+    twins = {"pids": ["p1", "p2"], "queries": [0, 2], "paths": [names[0], names[2]], "evidence": 5.25}
+    kinds = {"identities": [twins], "suspects": [], "duplicates": [], "n_suspects": 0, "n_duplicates": 0}
+    report = make_report(
+        n_query=3,
+        n_invalid=0,
+        n_gallery=6,
+        topk=LISTS,
+        per_query={"AP": np.array([0.3, 0.25, 0.5])},
+        hardest=[{"query": 1, "gallery": 1, "rank": 1234, "distance": 0.9, **pair}],
+        data_problems={**kinds, "n_identities": 1, "cameras": []},
+    )
+    made = dataclasses.replace(report, pictures=collect(report, n_hardest=2))
+    text = made.to_html()
+    page = Page(text)
+    (table,) = tables(section(text, "hardest"))
+    assert table[0] == ["query row", "file", "AP (%)", "nearest right row", "its file", "its distance"]
+    assert table[1] == ["1", f"query/{names[1]}", "25.00", "1", f"box/{names[4]}", "0.9000"]
+    assert [row[1] for row in table[2:]] == ["", ""]
+    # A query with pictures leads to them.
+    links = [str(attributes["href"]) for attributes in page.named("a")]
+    assert [link for link in links if link.startswith("#query-")] == ["#query-1", "#query-0"]
+    assert {"query-0", "query-1"} <= {str(attributes.get("id")) for attributes in page.named("details")}
+    assert "1,234 \N{CHECK MARK} right" in section(text, "pictures")
+    (identities,) = tables(section(text, "first"))
+    assert identities[1:] == [["0", "p1", names[0], "2", "p2", names[2], "5.2"]]
+    shown = re.findall(r'<img class="thumb" src="data:image/jpeg;base64,(.*?)"', text)
+    assert made.pictures is not None
+    expected = [made.pictures.thumbnail(*each) for each in (("query", 0), ("query", 2), ("query", 1), ("gallery", 1))]
+    assert [base64.b64decode(each) for each in shown] == expected
+    # Without pictures the names are still there.
+    assert tables(section(report.to_html(), "hardest")) == [table]
+    assert "img-src" not in report.to_html()
 
 
 def test_a_path_is_text_on_the_page(report: Report, listed: Callable[..., Report], tmp_path: Path) -> None:

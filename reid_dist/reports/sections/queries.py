@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,7 @@ def _tile(picture: Picture, side: str) -> dict[str, Any]:
         "sign": f"{rank}{_SIGNS[picture.mark]}",
         "labels": [f"row {picture.row}", *labels, *filter(None, [words.distance(picture.distance)])],
         "file": picture.file,
+        "name": PurePath(picture.file).name,
         "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {picture.mark}"),
         "image": None if picture.image is None else image_address(picture.image),
     }
