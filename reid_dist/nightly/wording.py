@@ -25,6 +25,7 @@ from reid_dist.nightly.causes import (
     compared_with,
     done_before,
 )
+from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.history.history_values import (
     ALARM,
     BETTER,
@@ -33,8 +34,10 @@ from reid_dist.nightly.history.history_values import (
     INCOMPARABLE,
     SAME,
     SKIPPED,
+    STALE,
     UNCOMPARED,
     UNDECIDED,
+    UNPREPARED,
     WORSE,
     Change,
     Code,
@@ -89,14 +92,23 @@ KINDS: Final = {
 """Description of a kind of cause."""
 
 _FIELDS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
+_COMMON_OBSTACLES: Final = {
+    Obstacle.NO_FEATURES: "it has no values per query, or its ranking is given",
+    Obstacle.ROW_NUMBERS: "its ground truth refers to rows",
+    Obstacle.OVERWRITTEN: "the feature sets of that run are no longer where they were; write those of every night to a "
+    "place of their own, or append rows only",
+    Obstacle.NO_IDS: "its items have no unique ids or image paths",
+    Obstacle.NOTHING_COMMON: "no item is in both with equal labels",
+    Obstacle.FAILED: "their evaluation failed",
+}
 _OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs of another shape"}
 
 _MEANINGS: Final = {
     FINE: "nothing failed, nothing is worse",
     2: "wrong usage or bad input",
-    PARTS_FAILED: "a job failed",
+    PARTS_FAILED: "a job failed, or its features were not made anew",
     REGRESSION: "a regression, and nothing failed",
-    NOT_COMPARED: "a job could not be compared with its baseline, nothing failed, and no other is worse",
+    NOT_COMPARED: "a job was not compared with its baseline, nothing failed, and no other is worse",
     STOPPED: INTERRUPTED,
 }
 
@@ -111,6 +123,8 @@ class Sign(NamedTuple):
 
 _SIGNS: Final = {
     FAILED: ("\N{BALLOT X}", "failed"),
+    UNPREPARED: ("\N{BALLOT X}", "preparation failed"),
+    STALE: ("\N{CLOCKWISE OPEN CIRCLE ARROW}", "features not new"),
     MOVED: ("!", "moved without a cause"),
     WORSE: ("\N{BLACK DOWN-POINTING TRIANGLE}", "worse"),
     UNCOMPARED: ("\N{CIRCLED DIVISION SLASH}", "not compared"),
@@ -127,16 +141,18 @@ SIGNS: Final = {kind: Sign(kind, *sign) for kind, sign in _SIGNS.items()}
 # Phrases for one job and for several, by outcome.
 _PHRASES: Final = {
     FAILED: ("failed", "failed"),
+    UNPREPARED: ("has no features, as its preparation failed", "have no features, as their preparation failed"),
+    STALE: ("has the features of the last night, not new ones", "have the features of the last night, not new ones"),
     MOVED: ("moved without a cause", "moved without a cause"),
     WORSE: ("is worse", "are worse"),
-    UNCOMPARED: ("could not be compared with earlier nights", "could not be compared with earlier nights"),
+    UNCOMPARED: ("was not compared with its baseline", "were not compared with their baselines"),
     SKIPPED: ("was skipped", "were skipped"),
     BETTER: ("is better", "are better"),
     ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
     INCOMPARABLE: ("has no baseline yet", "have no baseline yet"),
     SAME: ("is the same as before", "are the same as before"),
 }
-_URGENT: Final = (FAILED, MOVED, WORSE, UNCOMPARED, SKIPPED)
+_URGENT: Final = (FAILED, UNPREPARED, STALE, MOVED, WORSE, UNCOMPARED, SKIPPED)
 
 
 # -------------------------------------------------------------------------------------------- times, values and changes
@@ -190,12 +206,34 @@ def difference_text(change: Change, *, interval: bool = False) -> str:
     if change.difference is None:
         return ""
     if change.name in COSTS:
-        return f"\N{MULTIPLICATION SIGN} {change.difference:.2f}"
+        return f"\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}{change.difference:.2f}"
     scale, digits, unit = (100, ".2f", " points") if is_share(change.name) else (1, ".4g", "")
     text = f"{scale * change.difference:+{digits}}{unit}"
     if interval and change.low is not None and change.high is not None:
         text += f" [{scale * change.low:+{digits}}, {scale * change.high:+{digits}}]"
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
+    """Return name, value and change of the first gated metric, or else of the first one; of a slow job also its time.
+
+    A job that was not done has no value, and the metric of earlier nights, oldest first.
+    """
+    # The change since the last good run has priority over that of the trend.
+    changes = {change.name: change for finding in reversed(entry.findings) for change in finding.changes}
+    name = next((each for each in entry.metrics if each in changes), next(iter(entry.metrics), ""))
+    if not name:
+        past = (found for run in reversed(earlier) if (found := run.entry(entry.name)) is not None)
+        return next((each for found in past for each in found.metrics), ""), "-", ""
+    texts = [difference_text(changes[name]) if name in changes else ""]
+    accuracy = entry.finding("accuracy")
+    if texts[0] and accuracy is not None and "common" in accuracy.facts:
+        texts[0] += " on common items"
+    if entry.is_uncompared and name in changes and not texts[0]:
+        texts = [f"before {value_text(name, changes[name].baseline)}"]
+    costs = [(text, changes[each]) for each, text in COSTS.items() if each in changes]
+    texts += [f"{text} {difference_text(change)}" for text, change in costs if change.verdict == WORSE]
+    return name, value_text(name, entry.metrics[name].value), ", ".join(filter(None, texts))
 
 
 def change_text(change: Change) -> str:
@@ -290,7 +328,28 @@ def finding_text(finding: Finding) -> str:
     ]
     # The words of an older version begin with the alarm.
     alarm = _moved(finding.facts["moved"]) if "moved" in finding.facts else ""
-    return "; ".join(filter(None, [alarm, ", ".join(moves), _REASONS[Code(finding.code)](finding)]))
+    common, reason = common_text(finding), _REASONS[Code(finding.code)](finding)
+    reason = f"on {common}: {reason}" if common else reason
+    return "; ".join(filter(None, [alarm, ", ".join(moves), reason, _not_common(finding.facts)]))
+
+
+def common_text(finding: Finding) -> str:
+    """Return the items that tonight was compared on; empty where these are all."""
+    facts = finding.facts.get("common")
+    if facts is None:
+        return ""
+    sides = (("query", "queries"), ("gallery", "gallery rows"))
+    counts = [f"{facts[f'n_{side}']:,} of {facts[f'of_{side}']:,} {name}" for side, name in sides]
+    which = "the first" if facts["by"] == "prefix" else "the items"
+    return f"{which} {' and '.join(counts)}, which run {finding.baseline} has as well"
+
+
+def _not_common(facts: Mapping[str, Any]) -> str:
+    """Return why the items of both nights were not compared; empty if that was not tried."""
+    if "obstacle" not in facts:
+        return ""
+    why = f" ({facts['why']})" if "why" in facts else ""
+    return f"the items of both were not compared: {_COMMON_OBSTACLES[Obstacle(facts['obstacle'])]}{why}"
 
 
 def differences_text(differences: Sequence[Sequence[str]]) -> str:
@@ -319,6 +378,21 @@ def _changed(what: str) -> Callable[[Finding], str]:
 
 def _recorded(finding: Finding) -> str:
     return str(finding.facts.get("text", ""))
+
+
+def _unprepared(what: Callable[[Mapping[str, Any]], str]) -> Callable[[Finding], str]:
+    def text(finding: Finding) -> str:
+        facts = finding.facts
+        last = next((line.strip() for line in reversed(facts.get("tail", ())) if line.strip()), "")
+        ending = f", and ends with: {shortened(last, _LONGEST_REASON)}" if last else ""
+        return f"{facts['command']} {what(facts)}; its output is in {facts['output']}{ending}"
+
+    return text
+
+
+def _exit_text(facts: Mapping[str, Any]) -> str:
+    code = int(facts["exit_code"])
+    return f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
 
 
 def _waiting(finding: Finding) -> str:
@@ -448,6 +522,12 @@ _REASONS: Final[Mapping[Code, Callable[[Finding], str]]] = {
     Code.NO_LABELS: lambda _: "the labels of tonight are not recorded",
     Code.NO_REPORTS: lambda _: "no earlier night has a report of the same queries",
     Code.UNKNOWN: lambda finding: f"its {COSTS[finding.changes[0].name]} is not known",
+    Code.EXITED: _unprepared(_exit_text),
+    Code.OVERTIME: _unprepared(lambda facts: f"did not end within {duration(facts['seconds'])}"),
+    Code.NOT_STARTED: _unprepared(lambda facts: f"could not be started: {facts['text']}"),
+    Code.STALE: lambda finding: (
+        f"the content of all inputs is that of run {finding.baseline}; new features are expected"
+    ),
     Code.WAITING: _waiting,
     Code.NOISY: _noisy,
     Code.EQUAL: lambda finding: f"the same result as in run {finding.baseline}, to the last bit",
@@ -465,6 +545,8 @@ def reasons(entry: Entry) -> list[tuple[str, str]]:
     """
     if entry.state != DONE:
         return [("", entry.reason or "no reason was recorded")]
+    if outcome(entry) == STALE:
+        return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.verdict == STALE]
     if entry.is_uncompared and not entry.is_regression:
         return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.is_uncompared]
     changed = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
@@ -608,12 +690,12 @@ def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
 
 
 def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
-    if kind in (FAILED, SKIPPED):
+    if kind in (FAILED, UNPREPARED, SKIPPED):
         reason = shortened(entry.reason, _LONGEST_REASON).rstrip(".")
         phrase = _PHRASES[kind][0]
         return f"{phrase}: {reason}" if reason else phrase
-    if kind == UNCOMPARED:
-        ((_, reason),) = reasons(entry)
+    if kind in (STALE, UNCOMPARED):
+        (_, reason), *_ = reasons(entry)
         return f"{_PHRASES[kind][0]}: {shortened(reason, _LONGEST_REASON)}"
     finding, change = leading_change(entry) or (None, None)
     if finding is not None and finding.gate == "trend" and change is not None and kind != MOVED:

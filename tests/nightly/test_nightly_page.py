@@ -161,7 +161,7 @@ def test_the_first_night_has_no_baseline() -> None:
         ([nights.entry(), nights.better_entry(1, baseline=1)], "1 of 2 jobs is better"),
         (
             [nights.new_entry(0), nights.uncompared_entry(0, baseline=1)],
-            "1 of 2 jobs could not be compared with earlier nights",
+            "1 of 2 jobs was not compared with its baseline",
         ),
         (
             [nights.entry(), nights.slow_entry(1), nights.undone_entry(FAILED, "x", night=1)],
@@ -206,8 +206,8 @@ def test_outcomes_of_entries(entry: Entry, expected: str) -> None:
 def test_every_entry_is_counted_once(runs: list[Run], page: Page) -> None:
     counts = counted(runs[-1])
     assert counts == {
-        "failed": 1, "alarm": 1, "worse": 2, "uncompared": 1, "skipped": 1, "incomparable": 1, "undecided": 0,
-        "accepted": 0, "better": 1, "same": 1,
+        "failed": 1, "unprepared": 0, "stale": 0, "alarm": 1, "worse": 2, "uncompared": 1, "skipped": 1,
+        "incomparable": 1, "undecided": 0, "accepted": 0, "better": 1, "same": 1,
     }  # fmt: skip
     tally = [text for _, text in page.all("li") if re.fullmatch(r"\S [a-z ]+ \d+", text)]
     assert tally == [f"{SIGNS[name].mark} {SIGNS[name].words} {count}" for name, count in counts.items() if count]

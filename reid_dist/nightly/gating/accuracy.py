@@ -71,7 +71,7 @@ def gate_accuracy(
         finding = _instead(loss, finding)
     elif finding.verdict != BETTER and (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None:
         finding = _instead(gain, finding)
-    return _with_alarm(finding, entry, same_options)
+    return with_alarm(finding, entry, same_options)
 
 
 def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | None, gate: AccuracyGate) -> Finding:
@@ -80,7 +80,7 @@ def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | Non
     Differences are paired by split, with Student's t interval of their mean.  Splits that share their queries tell a
     loss from the noise of the galleries alone.
     """
-    return _with_alarm(_means_against(entry, last_good or same_options, gate), entry, same_options)
+    return with_alarm(_means_against(entry, last_good or same_options, gate), entry, same_options)
 
 
 def finding_of_changes(
@@ -192,7 +192,7 @@ def _dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: floa
     return any(old is None or new is None or old - new >= smallest - ROUNDING for old, new in values)
 
 
-def _with_alarm(finding: Finding, entry: Entry, earlier: Past | None) -> Finding:
+def with_alarm(finding: Finding, entry: Entry, earlier: Past | None) -> Finding:
     """Return a finding with the alarm of another result of equal inputs and an equal job, if there is one."""
     if earlier is None:
         return finding
