@@ -279,6 +279,24 @@ def exit_meaning(code: int | None) -> str:
     return "the run did not end" if code is None else _MEANINGS.get(code, "not one of this command")
 
 
+BOARD_TEST: Final = (
+    "does not differ significantly from the best value of its column (the larger p-value of paired bootstrap and "
+    "sign-flip test by identity, with Holm's correction for all pairs of models, at 5 %)"
+)
+"""What a dagger on the leaderboard means."""
+
+
+def untested_models(models: Sequence[str]) -> str:
+    """Return which models of a leaderboard are not tested, and why."""
+    return f"not tested, since the history has no values per query of them: {first_few(list(models), 10)}"
+
+
+def board_sizes(entry: Entry) -> str:
+    """Return the numbers of queries and gallery rows of an entry."""
+    sizes = ((entry.counts.get(f"n_{side}"), name) for side, name in (("query", "query"), ("gallery", "gallery row")))
+    return ", ".join(counted(int(size), name) for size, name in sizes if size is not None)
+
+
 def lasting_text(found: Streak) -> str:
     """Return how long a trouble lasts."""
     return f"for {found.n_nights:,} nights in a row, since run {found.run}"

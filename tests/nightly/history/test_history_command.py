@@ -440,7 +440,12 @@ def test_the_leaderboard(reid_dist, nights: Path, tmp_path: Path) -> None:
     page = output.read_text()
     # The first night alone is good.
     value = f"{100 * report_of(0).metrics['mAP']:.2f} %"
-    assert re.search(rf'data-key="[\d.]+">{value}', page)
+    assert re.search(rf'data-key="[\d.]+"><span>{value}', page)
+    for suffix in (".md", ".csv"):
+        other = output.with_suffix(suffix)
+        assert reid_dist("history", "leaderboard", nights, "--metric", "mAP", "--output", other).code == 0
+        assert (value if suffix == ".md" else f",{report_of(0).metrics['mAP']!r},") in other.read_text()
+    assert ".html, .md, .csv" in refusal(reid_dist, "history", "leaderboard", nights, "--output", tmp_path / "a.txt")
     assert "newest: " in page
     assert "is there already" in refusal(reid_dist, "history", "leaderboard", nights, "--output", output)
     wrong = ("--metric", "MRR", "--output", tmp_path / "other.html")
