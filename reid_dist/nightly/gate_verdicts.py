@@ -156,8 +156,9 @@ class _EarlierNights:
         results = {night.digest for night in nights}
         n_earlier = sum(each.entry.result_digest in results for each in past)
         found = gate_trend(nights, tonight, report.per_query["pid"], n_earlier=n_earlier, gate=gate)
-        before = past[-1].entry.finding("trend") if past else None
-        return found if before is None else announced_once(found, before, past[-1].run)
+        before = [(each.run, finding) for each in past if (finding := each.entry.finding("trend")) is not None]
+        repeats = past and past[-1].entry.result_digest == self.entry.result_digest
+        return announced_once(found, before, repeats=past[-1].run if repeats else None)
 
     def window(self, gate: RatioGate) -> list[Entry]:
         """Return the entries in which a gate of speed or memory searches for comparable ones, oldest first."""

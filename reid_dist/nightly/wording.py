@@ -141,8 +141,8 @@ SIGNS: Final = {kind: Sign(kind, *sign) for kind, sign in _SIGNS.items()}
 # Phrases for one job and for several, by outcome.
 _PHRASES: Final = {
     FAILED: ("failed", "failed"),
-    UNPREPARED: ("has no features, as its preparation failed", "have no features, as their preparation failed"),
-    STALE: ("has the features of the last night, not new ones", "have the features of the last night, not new ones"),
+    UNPREPARED: ("has no features because its preparation failed", "have no features because their preparation failed"),
+    STALE: ("got no new features", "got no new features"),
     MOVED: ("moved without a cause", "moved without a cause"),
     WORSE: ("is worse", "are worse"),
     UNCOMPARED: ("was not compared with its baseline", "were not compared with their baselines"),
@@ -219,8 +219,10 @@ def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
 
     A job that was not done has no value, and the metric of earlier nights, oldest first.
     """
-    # The change since the last good run has priority over that of the trend.
-    changes = {change.name: change for finding in reversed(entry.findings) for change in finding.changes}
+    # The change of a fitted line is none of tonight's value.
+    changes = {
+        change.name: change for finding in entry.findings if finding.gate != "trend" for change in finding.changes
+    }
     name = next((each for each in entry.metrics if each in changes), next(iter(entry.metrics), ""))
     if not name:
         past = (found for run in reversed(earlier) if (found := run.entry(entry.name)) is not None)
@@ -331,7 +333,8 @@ def sign_of_finding(finding: Finding) -> Sign:
 def brief_verdict(finding: Finding) -> str:
     """Return a verdict in few words; of a gate that waits, how many nights it needs."""
     if finding.code in (Code.WAITING, Code.NOISY):
-        return f"needs {counted(_missing_nights(finding), 'more night')}"
+        missing = max(1, int(finding.facts["needed"]) - int(finding.facts["n"]))
+        return f"needs {counted(missing, 'more night')}"
     if finding.verdict == INCOMPARABLE:
         return "no baseline yet" if finding.code == Code.NO_BASELINE else "not compared"
     return SIGNS[finding.verdict].words
@@ -358,8 +361,8 @@ def common_text(finding: Finding) -> str:
         return ""
     sides = (("query", "queries"), ("gallery", "gallery rows"))
     counts = [f"{facts[f'n_{side}']:,} of {facts[f'of_{side}']:,} {name}" for side, name in sides]
-    which = "the first" if facts["by"] == "prefix" else "the items"
-    return f"{which} {' and '.join(counts)}, which run {finding.baseline} has as well"
+    which = "the first rows, which" if facts["by"] == "prefix" else "the items that"
+    return f"{which} run {finding.baseline} has as well ({', '.join(counts)})"
 
 
 def _not_common(facts: Mapping[str, Any]) -> str:
@@ -374,10 +377,6 @@ def differences_text(differences: Sequence[Sequence[str]]) -> str:
     """Return differences as ``k1 20, then 25``: the first six and the number of the others."""
     texts = [f"{name} {brief(near, _DIGITS)}, then {brief(far, _DIGITS)}" for name, near, far in differences]
     return first_few(texts, _MOST_DIFFERENCES, "; ")
-
-
-def _missing_nights(finding: Finding) -> int:
-    return max(1, int(finding.facts["needed"]) - int(finding.facts["n"]))
 
 
 def _moved(facts: Mapping[str, Any]) -> str:
@@ -416,7 +415,7 @@ def _exit_text(facts: Mapping[str, Any]) -> str:
 def _waiting(finding: Finding) -> str:
     facts = finding.facts
     results = "results that differ" if facts["unit"] == "result" else "comparable runs"
-    text = f"needs {counted(_missing_nights(finding), 'more night')} ({facts['n']} of {facts['needed']} {results})"
+    text = f"{facts['n']} of {facts['needed']} {results}"
     if not facts.get("newest"):
         return text
     n_others = facts["n_others"]
@@ -435,7 +434,7 @@ def _noisy(finding: Finding) -> str:
     (change,) = finding.changes
     value, facts = value_text(change.name, change.candidate), finding.facts
     return (
-        f"needs {counted(_missing_nights(finding), 'more night')} ({facts['n']} of {facts['needed']} runs): {value} is "
+        f"{facts['n']} of {facts['needed']} runs: {value} is "
         f"{change.difference:.2f} times their median, and they vary so much that noise alone could explain a factor of "
         f"{facts['factor']:g}"
     )
@@ -516,14 +515,15 @@ def _line(finding: Finding) -> str:
         p_value = "" if change.p_value is None else f", p {p_value_text(change.p_value)}"
         interval = f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}]"
         parts.append(
-            f"{change.name} {moved} by {points(abs(change.difference))} points from first to last "
+            f"{change.name} {moved} by about {points(abs(change.difference))} points along the fitted line "
             f"({100 * change.level:.6g} % interval over identities {interval}; "
             f"what decides is the test by {by}{p_value})"
         )
-    if "as_in" in facts:
+    if "as_in" in facts or "repeats" in facts:
         rising = [change for change in finding.changes if change.verdict == BETTER]
-        parts = [f"{change.name} by {points(change.difference or 0.0)} points" for change in rising]
-        return f"rising as in run {facts['as_in']}: {', '.join(parts)} since run {finding.baseline}"
+        parts = [f"{change.name} by about {points(change.difference or 0.0)} points" for change in rising]
+        why = f"as in run {facts['as_in']}" if "as_in" in facts else f"but the result is that of run {facts['repeats']}"
+        return f"rising, {why}: {', '.join(parts)} along the fitted line since run {finding.baseline}"
     return f"{facts['n_results']} different results since run {finding.baseline}: {'; '.join(parts)}"
 
 
@@ -543,9 +543,7 @@ _REASONS: Final[Mapping[Code, Callable[[Finding], str]]] = {
     Code.EXITED: _unprepared(_exit_text),
     Code.OVERTIME: _unprepared(lambda facts: f"did not end within {duration(facts['seconds'])}"),
     Code.NOT_STARTED: _unprepared(lambda facts: f"could not be started: {facts['text']}"),
-    Code.STALE: lambda finding: (
-        f"the content of all inputs is that of run {finding.baseline}; new features are expected"
-    ),
+    Code.STALE: lambda finding: f"new features are expected, and all inputs are those of run {finding.baseline}",
     Code.WAITING: _waiting,
     Code.NOISY: _noisy,
     Code.EQUAL: lambda finding: f"the same result as in run {finding.baseline}, to the last bit",
@@ -655,7 +653,7 @@ def _quiet(run: Run, earlier: Sequence[Run]) -> str:
     """Return what is to say of a night without a change: what could have been detected, and what changed."""
     quiet = [entry for entry in run.entries if outcome(entry) == UNDECIDED]
     if not quiet:
-        return "" if run.entries and all(outcome(entry) == INCOMPARABLE for entry in run.entries) else _NO_CHANGE
+        return "" if any(outcome(entry) in (INCOMPARABLE, ACCEPTED) for entry in run.entries) else _NO_CHANGE
     found = []
     for entry in quiet:
         finding = entry.finding("accuracy")

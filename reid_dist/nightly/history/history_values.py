@@ -131,7 +131,8 @@ class Change:
     name: str
     baseline: float | None
     candidate: float | None
-    # Candidate - baseline over the same queries; candidate / baseline for time and memory.
+    # Candidate - baseline over the same queries; candidate / baseline for time and memory; of the trend, the change of
+    # the fitted line between these nights.
     difference: float | None = None
     # Interval of the difference of a metric; for time and memory the ratios beyond which it is better or worse.
     low: float | None = None
