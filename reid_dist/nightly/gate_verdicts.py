@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -9,7 +10,14 @@ from typing import Final
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
 from reid_dist.nightly.causes import content_digests
 from reid_dist.nightly.common_items import CommonItems, NotCommonError
-from reid_dist.nightly.gating.accuracy import gate_accuracy, gate_means, gated_metrics, with_alarm
+from reid_dist.nightly.gating.accuracy import (
+    gate_accuracy,
+    gate_means,
+    gated_metrics,
+    instead_of,
+    role_of,
+    with_alarm,
+)
 from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, RatioGate, TrendGate
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.trend import Night, announced_once, gate_trend, night_of, tested_metrics
@@ -19,6 +27,7 @@ from reid_dist.nightly.history.history_values import (
     INCOMPARABLE,
     PREPARATION,
     STALE,
+    WORSE,
     Code,
     Entry,
     Finding,
@@ -82,7 +91,7 @@ def _differs_in_items(entry: Entry, before: Entry) -> bool:
 
 
 def _on_common_items(entry: Entry, last: Past, common: CommonItems, gate: AccuracyGate) -> Finding:
-    """Compare an entry with the last good one over the items of both."""
+    """Compare an entry with an earlier one over the items of both."""
     now, before = (
         replace(each, result_digest=report.result_digest)
         for each, report in ((entry, common.tonight), (last.entry, common.baseline))
@@ -122,11 +131,26 @@ class _EarlierNights:
         facts: dict[str, str] = {}
         if common is not None and last is not None and last.report is not None and _differs_in_items(entry, last.entry):
             try:
-                return with_alarm(_on_common_items(entry, last, common(last), gate), entry, same)
+                return with_alarm(self._on_common_items(last, gate, common), entry, same)
             except NotCommonError as error:
                 facts = error.facts
         found = gate_accuracy(report, entry, last_good=last, same_options=same, gate=gate, reference=reference)
         return replace(found, facts={**found.facts, **facts})
+
+    def _on_common_items(self, last: Past, gate: AccuracyGate, common: Callable[[Past], CommonItems]) -> Finding:
+        """Return the finding of accuracy over the items of both nights; NotCommonError if there is none.
+
+        The reference of other rows is compared in the same way, in the first night of these rows.
+        """
+        found = _on_common_items(self.entry, last, common(last), gate)
+        reference = self.history.reference(self.suite, self.entry, before=self.number, any_items=True)
+        if self.reference is not None or reference is None or reference.run == last.run or found.verdict == WORSE:
+            return found
+        with contextlib.suppress(NotCommonError, _UnreadableReportError):
+            loss = _on_common_items(self.entry, reference, common(self._with_report(reference)), gate)
+            if loss.verdict == WORSE:
+                return instead_of(replace(loss, facts={**loss.facts, "role": role_of(reference)}), found)
+        return found
 
     def stale(self) -> Finding | None:
         """Return the finding of inputs that all have the content of the last night; None if one is new."""

@@ -85,6 +85,21 @@ def test_equal_features_of_a_grown_gallery_are_equal_to_the_last_bit(tmp_path: P
     assert (run.exit_code, accuracy(run).code, accuracy(run).facts["common"]["by"]) == (0, Code.EQUAL, "prefix")
 
 
+def test_a_slide_under_a_gallery_that_grows_is_found_against_the_first_night(tmp_path: Path) -> None:
+    """Losses of a third of a point a night, each within what matters; the gallery has a row more every night."""
+    model = tmp_path / "a"
+    suite = write_suite(tmp_path, {"a": model}, {"plain": {}}, gates={"trend": None, "speed": None, "memory": None})
+    runs = []
+    for number in range(4):
+        save_model(model, 1.0 + 0.0025 * number, n_more=number)
+        runs.append(run_night(suite))
+    assert [run.exit_code for run in runs] == [0, 0, 4, 4]
+    found = accuracy(runs[2])
+    assert (found.verdict, found.baseline) == ("worse", 1)
+    assert (found.facts["role"], found.facts["last"]) == ("first", ["same", 2])
+    assert found.facts["common"]["n_gallery"] == opened(model)[1].n_rows - 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("names", ["item_ids", "image_paths"])
 def test_items_that_moved_or_left_are_matched_by_name(tmp_path: Path, names: str) -> None:

@@ -27,7 +27,8 @@ that matters, or what the noise of those runs reaches by itself if that is more;
 :mod:`reid_dist.nightly.gating.ratios`.
 
 An entry whose gallery or queries are other ones than those of the last good run is compared with it on the items that
-both have, see :mod:`reid_dist.nightly.common_items`; reference and trend begin anew with it.
+both have, see :mod:`reid_dist.nightly.common_items`, and in the first night of these rows with the reference of other
+rows.  The trend begins anew with them.
 
 An entry whose accuracy is ``incomparable`` although it has a baseline (another job, no common items, a missing or
 damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  The next night

@@ -25,6 +25,7 @@ from reid_dist.nightly.history.history_values import (
     Change,
     Entry,
     Estimate,
+    Finding,
     Run,
 )
 from reid_dist.nightly.outcomes import ACCEPTED, MOVED, OUTCOMES, counted, outcome, ranked, removed_jobs, streak
@@ -139,10 +140,7 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], last_nights: Sequence[R
         "lasting": "" if lasting is None else lasting_text(lasting),
         "signs": [None if each is None else SIGNS[outcome(each)] for each in nights],
         "since": _since(entry, earlier),
-        "gates": [
-            (finding.gate, sign_of_finding(finding), finding_text(finding), finding.facts.get("tail", ()))
-            for finding in entry.findings
-        ],
+        "gates": [_gate(finding) for finding in entry.findings],
         "metrics": _metric_table(entry),
         "lost": _lost(entry),
         "charts": _charts(past),
@@ -150,6 +148,18 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], last_nights: Sequence[R
         "nights": _night_table(past),
         "facts": _job_facts(entry),
         "link": report_link(entry),
+    }
+
+
+def _gate(finding: Finding) -> dict[str, Any]:
+    """Return a finding in words, with the end of an output and its address."""
+    output = str(finding.facts.get("output", ""))
+    return {
+        "name": finding.gate,
+        "sign": sign_of_finding(finding),
+        "reason": finding_text(finding),
+        "tail": "\n".join(finding.facts.get("tail", ())),
+        "output": f"./{urllib.parse.quote(output)}" if output else "",
     }
 
 
