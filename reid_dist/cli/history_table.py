@@ -12,8 +12,16 @@ from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.metric import headline_metrics, reported_name
 from reid_dist.nightly.history.history_values import DONE, FINISHED, Change, Entry, Estimate, Run, run_state
-from reid_dist.nightly.outcomes import Streak
-from reid_dist.nightly.wording import brief_verdict, decider_text, difference_text, finding_text, lasting_text
+from reid_dist.nightly.outcomes import MOVED, Streak
+from reid_dist.nightly.wording import (
+    SIGNS,
+    brief_verdict,
+    decider_text,
+    difference_text,
+    finding_text,
+    lasting_text,
+    sign_of_finding,
+)
 from reid_dist.reports.console import fact_table, print_parts, value_table
 from reid_dist.reports.words import interval, metric_value
 
@@ -106,7 +114,7 @@ def _changes(entry: Entry, chosen: Sequence[str] | None) -> Iterator[RenderableT
 
 
 def _change(change: Change) -> tuple[str, ...]:
-    return change.name, difference_text(change) or "-", change.verdict, decider_text(change) or "-"
+    return change.name, difference_text(change) or "-", SIGNS[change.verdict].words, decider_text(change) or "-"
 
 
 def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
@@ -122,9 +130,8 @@ def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
     if entry.reused:
         yield "reused", ", ".join(entry.reused)
     for finding in entry.findings:
-        alarm = f" ({finding.alarm})" if finding.alarm else ""
         against = "" if finding.baseline is None else f" [run {finding.baseline}]"
-        yield finding.gate, f"{finding.verdict}{alarm}: {finding_text(finding)}{against}"
+        yield finding.gate, f"{sign_of_finding(finding).words}: {finding_text(finding)}{against}"
     if entry.accepted:
         yield "accepted", entry.accepted
     for what, digest in (("inputs", entry.input_digest), ("job", entry.job_digest), ("result", entry.result_digest)):
@@ -144,7 +151,7 @@ def _verdict(entry: Entry) -> str:
     words = [f"{', '.join(gates)} {verdict}" for verdict, gates in by_verdict.items()]
     if len(by_verdict) == 1:
         words = list(by_verdict)
-    words += [entry.alarm] if entry.alarm else []
+    words += [SIGNS[MOVED].words] if entry.alarm else []
     if entry.accepted:
         words.append(f"accepted: {entry.accepted}")
     return "; ".join(words) or "no verdict"

@@ -133,7 +133,7 @@ def _report_end(number: int, total: int, entry: Entry) -> None:
     what = duration(entry.seconds) if entry.seconds is not None else entry.reason
     verdicts = {finding.gate: finding.verdict for finding in entry.findings}
     alarms = [finding.alarm for finding in entry.findings if finding.alarm]
-    words = ", ".join([what, *(f"{gate} {verdict}" for gate, verdict in verdicts.items()), *alarms])
+    words = ", ".join([what, *(f"{each.gate} {sign_of_finding(each).words}" for each in entry.findings)])
     facts = {"seconds": entry.seconds, "reason": entry.reason, "verdicts": verdicts, "alarms": alarms}
     line = without_controls(f"job {number}/{total}: {entry.name} {entry.state}, {words}")
     notify("job_ended", line, job=entry.name, number=number, total=total, state=entry.state, **facts)

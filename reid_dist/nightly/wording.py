@@ -27,7 +27,6 @@ from reid_dist.nightly.causes import (
 )
 from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.history.history_values import (
-    ALARM,
     BETTER,
     DONE,
     FAILED,
@@ -383,7 +382,7 @@ def _moved(facts: Mapping[str, Any]) -> str:
     near, far = (brief(digest, _DIGITS) for digest in facts["digests"])
     places = differences_text(facts["differences"])
     where = f"what differs is {places}" if places else "versions and machine are equal as well"
-    return f"{ALARM}: equal inputs and an equal job gave the digest {near} in run {facts['run']} and {far} now; {where}"
+    return f"equal inputs and an equal job gave the digest {near} in run {facts['run']} and {far} now; {where}"
 
 
 def _changed(what: str) -> Callable[[Finding], str]:

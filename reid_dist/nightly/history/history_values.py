@@ -54,8 +54,8 @@ GATES: Final = ("accuracy", "trend", "speed", "memory")
 PREPARATION: Final = "preparation"
 """Name, in place of a gate, in findings about the features of a job."""
 
-ALARM: Final = "numbers moved without a cause"
-"""Equal inputs and an equal job gave another result."""
+ALARM: Final = "moved"
+"""Alarm: equal inputs and an equal job gave another result.  Entries of older versions have words in its place."""
 
 
 class Code(StrEnum):
