@@ -50,6 +50,7 @@ from reid_dist.reports import Report
 from reid_dist.reports.browse import Site, open_subject, write_folder
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report_files import TOPK
+from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, Workspace, open_labels
 from reid_dist.stores.folders import folder_at
 
@@ -177,7 +178,7 @@ def _run_jobs(
                         suite=suite.suite,
                         number=places.number,
                         gates=suite.gates,
-                        common=partial(_on_common_items, planned, places, cluster),
+                        common=partial(_on_common_items, planned, places, cluster, context, deadline),
                         expects_new=planned.expects_new,
                     )
                     entry, findings = _explained(entry, findings, planned, places)
@@ -207,14 +208,26 @@ def _unprepared(planned: PlannedJob, preparations: Preparations, deadline: float
     return found
 
 
-def _on_common_items(planned: PlannedJob, places: _Places, cluster: _NightCluster, past: Past) -> CommonItems:
+def _on_common_items(
+    planned: PlannedJob,
+    places: _Places,
+    cluster: _NightCluster,
+    context: NightContext,
+    deadline: float | None,
+    past: Past,
+) -> CommonItems:
     """Evaluate a job on the items that it has in common with an earlier entry, without what a report has beside."""
     job = planned.pipeline.model_copy(update={**EXTRAS_OFF, "pictures": None, "other_codes": False})
 
     def evaluate(query: FeatureSet, gallery: FeatureSet) -> Report:
         opened = OpenedJob(job, query, gallery, {}, partial(evaluate_features, job, query, gallery))
+
+        def compute(session: Session) -> Report:
+            with context.stages() as progress:
+                return opened.evaluate(session.showing(_Limited(progress, deadline)))
+
         return run_job(
-            lambda: JobRun(spec=opened.spec, compute=opened.evaluate),
+            lambda: JobRun(spec=opened.spec, compute=compute),
             ReportStore(report_class=Report, title=planned.name),
             lambda: contextlib.nullcontext(cluster.client()),
             workspace=places.workspace(planned).path,
