@@ -11,7 +11,16 @@ from rich.text import Text
 from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.metric import headline_metrics, reported_name
-from reid_dist.nightly.history.history_values import DONE, FINISHED, Change, Entry, Estimate, Run, run_state
+from reid_dist.nightly.history.history_values import (
+    DONE,
+    FINISHED,
+    INCOMPARABLE,
+    Change,
+    Entry,
+    Estimate,
+    Run,
+    run_state,
+)
 from reid_dist.nightly.outcomes import MOVED, Streak
 from reid_dist.nightly.wording import (
     SIGNS,
@@ -99,7 +108,9 @@ def _changes(entry: Entry, chosen: Sequence[str] | None) -> Iterator[RenderableT
         (finding.gate, change)
         for finding in entry.findings
         for change in finding.changes
-        if chosen is None or change.name in chosen or change.name not in entry.metrics
+        # Of what was not compared the line of its gate says why.
+        if change.verdict != INCOMPARABLE
+        and (chosen is None or change.name in chosen or change.name not in entry.metrics)
     ]
     if rows:
         table = value_table()
