@@ -7,12 +7,14 @@ message, hence survive pickling between processes.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import ClassVar
 
 __all__ = [
     "ClusterError",
     "DamagedPartError",
     "DamagedStoreError",
+    "ExitCode",
     "IncompleteStoreError",
     "InputError",
     "PlanError",
@@ -26,22 +28,42 @@ __all__ = [
 ]
 
 
+class ExitCode(IntEnum):
+    """What a command ends with; a signal ends it with 128 and its number."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        """Make a code with its meaning."""
+        code = int.__new__(cls, value)
+        code._value_ = value
+        code.meaning = meaning
+        return code
+
+    DONE = 0, "nothing failed, nothing is worse"
+    BAD_INPUT = 2, "wrong usage or bad input"
+    FAILED = 3, "a run or job failed"
+    REGRESSION = 4, "a regression, and nothing failed"
+    NOT_COMPARED = 5, "a job was not compared with its baseline, nothing failed, and no other is worse"
+    INTERRUPTED = 130, "interrupted"
+
+
 class ReidDistError(Exception):
     """Any error that this package raises on purpose.
 
     Attributes
     ----------
     exit_code
-        What the command ends with: 2 for wrong usage or bad input, 3 for a run that failed.
+        What the command ends with.
     """
 
-    exit_code: ClassVar[int] = 3
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class InputError(ReidDistError, ValueError):
     """Features, labels or options that cannot be evaluated."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class UnknownNameError(InputError, LookupError):
@@ -51,13 +73,13 @@ class UnknownNameError(InputError, LookupError):
 class PlanError(ReidDistError, MemoryError):
     """A job that cannot fit its machines; raised before any work is done."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class StoreError(ReidDistError, OSError):
     """A feature store, source file or output directory that cannot be used."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):

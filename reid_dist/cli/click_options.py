@@ -298,14 +298,6 @@ test_options = _together(
 )
 
 
-def result_options(what: str) -> Callable[[F], F]:
-    """Add ``--output`` and ``--json`` of a result that is one JSON document."""
-    return _together(
-        click.option("--output", type=_path, metavar="FILE", help=f"Also write the {what} as JSON there."),
-        click.option("--json", "as_json", is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
-    )
-
-
 chunk_option = option(
     "--chunk-rows",
     group=OUTPUTS,
@@ -339,20 +331,13 @@ def output_options(
     )
 
 
-def options_in_threads(what: str) -> Callable[[F], Callable[..., Any]]:
-    """Add the options of a command that runs in threads of this process, with a document `what` for ``--json``."""
+def options_in_threads(function: F) -> Callable[..., Any]:
+    """Add the options of a command that runs in threads of this process."""
     workspace = "Directory for intermediate stores, seen by all workers."
-    added = _together(
-        option("--json", "as_json", group=OUTPUTS, is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
-        threads_options,
-        option("--workspace", group=RESOURCES, metavar="URI", help=workspace),
-        observation_options,
+    added: Callable[[Callable[..., Any]], Callable[..., Any]] = _together(
+        threads_options, option("--workspace", group=RESOURCES, metavar="URI", help=workspace), observation_options
     )
-
-    def add(function: F) -> Callable[..., Any]:
-        return added(run_options(in_threads=True)(function))
-
-    return add
+    return added(run_options(in_threads=True)(function))
 
 
 def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool = False) -> ClusterConfig:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from reid_dist.cli.click_options import (
     CONVENTIONS,
-    OUTPUTS,
     GroupedCommand,
     RunOptions,
     option,
     options_in_threads,
 )
+from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("conventions", cls=GroupedCommand)
@@ -49,15 +47,8 @@ from reid_dist.cli.click_options import (
     is_flag=True,
     help="Add those of CUHK03, with one gallery item per identity in the CMC; up to twice the time.",
 )
-@option(
-    "--output",
-    "kept",
-    group=OUTPUTS,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the table as JSON there.",
-)
-@options_in_threads("table")
+@result_options("table")
+@options_in_threads
 def command(
     query: str,
     gallery: str,
@@ -65,8 +56,7 @@ def command(
     metrics: tuple[str, ...],
     distances: tuple[str, ...],
     single_shot: bool,
-    kept: Path | None,
-    as_json: bool,
+    place: ResultPlace,
     run: RunOptions,
 ) -> None:
     """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
@@ -84,15 +74,12 @@ def command(
       reid-dist conventions pytorch_result.mat pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
       reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
     """
-    from reid_dist.cli.conventions_table import print_conventions
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import stages
     from reid_dist.cli.resumable import open_sides
-    from reid_dist.cli.saved_text import refuse_existing, write_text
     from reid_dist.evaluation.convention_passes import conventions
     from reid_dist.evaluation.convention_table import parse_targets
 
-    refuse_existing(kept)
     refuse_unobservable(run.cluster, run.performance_page)
     # Before anything is read.
     parse_targets(targets)
@@ -109,9 +96,4 @@ def command(
             workspace=run.workspace,
             progress=progress,
         )
-    if kept is not None:
-        write_text(kept, table.to_json())
-    if as_json:
-        click.echo(table.to_json(), nl=False)
-    else:
-        print_conventions(table)
+    place.deliver(table)

@@ -44,8 +44,7 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
     """
     from pydantic import ValidationError
 
-    from reid_dist.cli.resumable import evaluate_job
-    from reid_dist.cli.splitting import deliver
+    from reid_dist.cli.resumable import deliver_report, evaluate_job
     from reid_dist.core.validation import explain
     from reid_dist.errors import InputError
     from reid_dist.evaluation.pipelines import PipelineJob
@@ -54,4 +53,4 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
         job = PipelineJob(query=query, gallery=gallery, **given_options(given))
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob)) from None
-    deliver(evaluate_job(job, run), as_json=as_json, output=run.output)
+    deliver_report(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -21,10 +21,11 @@ import click
 
 import reid_dist.core.signals as signals
 from reid_dist._version import __version__
-from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_temporary_folder, report_interruption
+from reid_dist.cli.ending import Ending, ending_of, interruption, make_temporary_folder, report_interruption
 from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.core.address_space import address_space, require_address_space
 from reid_dist.core.credentials import without_controls, without_credentials
+from reid_dist.errors import ExitCode
 
 _COMMANDS = {
     "demo": "Generate a small synthetic data set, evaluate it and write the reports.",
@@ -101,7 +102,14 @@ class _LazyGroup(click.Group):
             formatter.write_dl([*_COMMANDS.items()])
 
 
-@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+_EXIT_CODES = "; ".join(f"{code} {code.meaning}" for code in ExitCode)
+
+
+@click.command(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"Exit codes: {_EXIT_CODES}; 143 ended by SIGTERM.",
+)
 @click.version_option(__version__, prog_name=_NAME)
 def _group() -> None:
     """Exact, streaming, distributed evaluation of person and vehicle re-identification.
@@ -112,8 +120,6 @@ def _group() -> None:
       reid-dist ingest pytorch_result.mat --output data/market
       reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
 
-    Exit codes: 0 done, 2 wrong usage or bad input, 3 the run failed, 4 compare or nightly found something worse,
-    5 nightly could not compare a job with its baseline, 130 interrupted, 143 ended by SIGTERM.
     """
 
 
@@ -172,7 +178,7 @@ def _invoke(words: list[str]) -> Any:
 
 def _say_error(error: Exception, code: int) -> None:
     """Print an error on standard error."""
-    if code == ABORTED:
+    if code == ExitCode.INTERRUPTED:
         text = str(error)
     elif isinstance(error, click.ClickException):
         shown = io.StringIO()

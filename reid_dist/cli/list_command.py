@@ -75,7 +75,7 @@ def _print_table(entries: Iterable[Any]) -> None:
 
 
 def _print_record(record: Mapping[str, Any]) -> None:
-    from reid_dist.reports.console import fact_table, print_parts
+    from reid_dist.reports.tabular.terminal import fact_table, print_parts
     from reid_dist.reports.words import flatten
 
     print_parts(fact_table([(key.replace("_", " "), text) for key, text in flatten(record) if text]))

@@ -19,7 +19,7 @@ from reid_dist.core.formatting import aligned, duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.history.history_values import BETTER, DONE, STALE, Entry, Run
-from reid_dist.nightly.outcomes import FINE, outcome, ranked, removed_jobs, streak
+from reid_dist.nightly.outcomes import outcome, ranked, removed_jobs, streak
 from reid_dist.nightly.running import NightContext, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
 from reid_dist.nightly.wording import (
@@ -146,7 +146,7 @@ def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
     table = aligned([_row(entry, earlier) for entry in ranked(run)], n_left=2)
     return [
         f"run {run.number} of suite {run.suite}: {first.title}",
-        f"exit code {run.exit_code or FINE}: {exit_meaning(run.exit_code or FINE)}",
+        f"exit code {run.exit_code or 0}: {exit_meaning(run.exit_code or 0)}",
         *(["", first.quiet] if first.quiet else []),
         *(["", *table] if table else []),
         *(["", *reasons] if (reasons := [*_reasons(run, earlier)]) else []),

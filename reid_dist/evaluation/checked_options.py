@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reid_dist.core.formatting import have
+from reid_dist.core.nested import differing_fields
 from reid_dist.engine.checks import (
     check_collapse,
     check_ground_truth,
@@ -203,13 +204,19 @@ def plain_spec(entries: Spec) -> dict[str, Any]:
 
 def differing(wanted: Spec, found: Spec) -> list[str]:
     """Names of the entries in which two specs differ; one that requests nothing is as one that is missing."""
-    return [name for name in dict.fromkeys([*wanted, *found]) if entry_text(wanted, name) != entry_text(found, name)]
+    sides = [{name: value for name, value in spec.items() if requests(value)} for spec in (wanted, found)]
+    return list(dict.fromkeys(field.path[0] for field in differing_fields(sides, _exact)))
 
 
 def entry_text(spec: Spec, name: str) -> str:
-    """An entry as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery; of a missing one, null."""
+    """An entry as JSON, as `_exact` writes it; of a missing one, null."""
     value = spec.get(name)
-    return json.dumps(plain(value) if requests(value) else None, sort_keys=True)
+    return _exact(value if requests(value) else None)
+
+
+def _exact(value: Any) -> str:
+    """A value as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery."""
+    return json.dumps(plain(value), sort_keys=True)
 
 
 def options_of(spec: Spec) -> EvaluationOptions:

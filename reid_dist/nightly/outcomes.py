@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from reid_dist.errors import ExitCode
 from reid_dist.nightly.history.history_values import (
     BETTER,
     FAILED,
@@ -33,13 +34,6 @@ OUTCOMES: Final = (
     *(INCOMPARABLE, UNDECIDED, ACCEPTED, BETTER, SAME),
 )
 """All outcomes, the most urgent first."""
-
-FINE: Final = 0
-PARTS_FAILED: Final = 3
-REGRESSION: Final = 4
-NOT_COMPARED: Final = 5
-STOPPED: Final = 130
-"""Exit codes: an interruption outweighs a failed job, that a regression, and that a job that was not compared."""
 
 INTERRUPTED: Final = "the night was interrupted"
 """Reason of skipped entries of a night that was interrupted."""
@@ -83,13 +77,16 @@ def ranked(run: Run) -> list[Entry]:
     return sorted(run.entries, key=lambda entry: OUTCOMES.index(outcome(entry)))
 
 
-def exit_code_of(run: Run, *, allow_incomparable: bool = False) -> int:
-    """Return the exit code of a night that was not interrupted."""
+def exit_code_of(run: Run, *, allow_incomparable: bool = False) -> ExitCode:
+    """Return the exit code of a night that was not interrupted.
+
+    A failed job outweighs a regression, and that a job that was not compared.
+    """
     if run.failures:
-        return PARTS_FAILED
+        return ExitCode.FAILED
     if run.regressions:
-        return REGRESSION
-    return NOT_COMPARED if run.uncompared and not allow_incomparable else FINE
+        return ExitCode.REGRESSION
+    return ExitCode.NOT_COMPARED if run.uncompared and not allow_incomparable else ExitCode.DONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ import reid_dist.core.signals as signals
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
+from reid_dist.core.nested import PROSE
 from reid_dist.engine.task_graph import Progress
-from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
+from reid_dist.errors import ClusterError, ExitCode, ReidDistError, RunFailedError, StoreError
 from reid_dist.evaluation.options import EXTRAS_OFF
 from reid_dist.evaluation.runner import ReportStore, run_job
 from reid_dist.evaluation.runner import Run as JobRun
 from reid_dist.evaluation.runs import OpenedJob, evaluate_features, prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.nightly.causes import PROSE
 from reid_dist.nightly.common_items import CommonItems, NotCommonError, on_common_items
 from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.history import History
@@ -42,7 +42,7 @@ from reid_dist.nightly.history.history_values import (
     reports_folder,
 )
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
-from reid_dist.nightly.outcomes import INTERRUPTED, STOPPED, exit_code_of
+from reid_dist.nightly.outcomes import INTERRUPTED, exit_code_of
 from reid_dist.nightly.preparation import Preparations
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.nightly.wording import finding_text
@@ -137,8 +137,8 @@ def run_suite(
         if workspace is None:
             with contextlib.suppress(OSError):
                 (folder / "workspace").rmdir()
-        run = history.run(number)
-        history.finish(number, STOPPED if interrupted else exit_code_of(run, allow_incomparable=allow_incomparable))
+        code = exit_code_of(history.run(number), allow_incomparable=allow_incomparable)
+        history.finish(number, ExitCode.INTERRUPTED if interrupted else code)
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(

@@ -12,6 +12,7 @@ from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 from reid_dist.core.formatting import byte_size, counted, duration, first_few, shortened, upper_first
+from reid_dist.errors import ExitCode
 from reid_dist.nightly.causes import (
     INPUTS,
     JOB,
@@ -50,13 +51,7 @@ from reid_dist.nightly.history.history_values import (
 )
 from reid_dist.nightly.outcomes import (
     ACCEPTED,
-    FINE,
-    INTERRUPTED,
     MOVED,
-    NOT_COMPARED,
-    PARTS_FAILED,
-    REGRESSION,
-    STOPPED,
     RemovedJob,
     Streak,
     outcome,
@@ -101,15 +96,6 @@ _COMMON_OBSTACLES: Final = {
     Obstacle.FAILED: "their evaluation failed",
 }
 _OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs of another shape"}
-
-_MEANINGS: Final = {
-    FINE: "nothing failed, nothing is worse",
-    2: "wrong usage or bad input",
-    PARTS_FAILED: "a job failed, or its features were not made anew",
-    REGRESSION: "a regression, and nothing failed",
-    NOT_COMPARED: "a job was not compared with its baseline, nothing failed, and no other is worse",
-    STOPPED: INTERRUPTED,
-}
 
 
 class Sign(NamedTuple):
@@ -277,7 +263,9 @@ def jobs(count: int) -> str:
 
 def exit_meaning(code: int | None) -> str:
     """Return the meaning of an exit code."""
-    return "the run did not end" if code is None else _MEANINGS.get(code, "not one of this command")
+    if code is None:
+        return "the run did not end"
+    return next((each.meaning for each in ExitCode if each == code), "not one of this command")
 
 
 BOARD_TEST: Final = (

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from reid_dist.core import formatting
-from reid_dist.reports.heading import Caution, caution_of
+from reid_dist.reports.heading import Caution
 from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.sections.operating_point_section import operating_points
+from reid_dist.reports.tabular.table import Cell, Table
 
 _COUNTS = {
     "n_query": "queries",
@@ -20,30 +21,29 @@ _COUNTS = {
 }
 
 
-def render_operating_points(document: Mapping[str, Any]) -> str:
+def render_operating_points(document: Mapping[str, Any], caution: Caution | None) -> str:
     """Return the page of operating points from the content of ``thresholds.json``."""
-    return page_environment().get_template("thresholds.html.j2").render(_content(document))
+    return page_environment().get_template("thresholds.html.j2").render(_content(document, caution))
 
 
-def points_caution(document: Mapping[str, Any]) -> Caution | None:
-    """Return the caution that few valid queries or identities call for."""
-    confidence = document["confidence"]
-    identities = None if confidence is None else confidence["n_units"]
-    return caution_of(document["counts"], document["protocol"], identities, document["notes"])
-
-
-def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+def _content(document: Mapping[str, Any], caution: Caution | None) -> dict[str, Any]:
     stages = [document[name] for name in ("protocol", "distance", "expand", "rerank") if document[name]]
     section = operating_points(document)
+    points: Table = section["points"]
+    heads = [column.head for column in points.columns]
     return document_opening(
         document,
         kicker="Operating points",
-        caution=points_caution(document),
+        caution=caution,
         counted_at="counts",
         stages=stages,
         first={},
     ) | {
-        "headline": [_card(row) for row in section["rows"] if row["point"] in ("FAR=1e-3", "EER", "FPIR=1e-2")],
+        "headline": [
+            _card(dict(zip(heads, row, strict=True)))
+            for row in points.cells(detail=True)
+            if row[0].text in ("FAR=1e-3", "EER", "FPIR=1e-2")
+        ],
         "operating": section,
         "counts": [
             (text, formatting.integer(document["counts"][name]))
@@ -53,11 +53,10 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _card(row: Mapping[str, Any]) -> dict[str, str]:
-    rates = {name: value for name, value, _ in row["cells"]}
+def _card(row: Mapping[str, Cell]) -> dict[str, str]:
     return {
-        "name": f"Threshold at {row['point']}",
-        "value": row["threshold"],
+        "name": f"Threshold at {row['point'].text}",
+        "value": row["threshold"].text,
         "interval": "",
-        "words": f"TAR {rates['TAR']}, precision {rates['precision']}",
+        "words": f"TAR {row['TAR'].text}, precision {row['precision'].text}",
     }

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from reid_dist.errors import InputError
+from reid_dist.reports.documents import make_frame
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
-from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.words import bounded_value, counts_line, interval, published, stage_name
+from reid_dist.reports.tabular.table import Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -97,31 +98,11 @@ class Report(ReportData):
 
         return plot_chart(curve_chart(curve, {name or self.heading.title: self}, metric, bands=True), ax)
 
-    def summary(self) -> Summary:
-        """Return a table of the metrics with their intervals, conventions, counts and notes."""
-        from reid_dist.reports.sections.metrics import metric_names
-        from reid_dist.reports.sections.stage_changes import stage_changes
+    def tables(self) -> Sequence[Table]:
+        """Return the table of all metrics, with their intervals and conventions, and what they rest on below."""
+        from reid_dist.reports.console import report_table
 
-        confidence = self.confidence
-        ends = {} if confidence is None else confidence["intervals"]
-        heads = ("metric", "value", *(() if confidence is None else (f"{100 * confidence['level']:g} % interval",)))
-        rows = [
-            (
-                name,
-                bounded_value(name, self.metrics.get(name, math.nan), self.bounds.get(name)),
-                *(() if confidence is None else (interval(name, ends.get(name)),)),
-            )
-            for name in metric_names(self)
-        ]
-        stages = [self.protocol, self.distance, *(each for each in (self.expand, self.rerank) if each)]
-        facts = {
-            **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
-            **{table.title.lower(): "; ".join(table.lines) for table in stage_changes(self)},
-            "queries": counts_line(self.counts),
-            "digest": self.result_digest[:16],
-        }
-        title = f"Report: {', '.join(stage_name(each) for each in stages)}"
-        return Summary(title, heads, rows, facts, self.notes)
+        return [report_table(self)]
 
     def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:
         """Return a `pandas.DataFrame`.

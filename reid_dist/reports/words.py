@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.core.formatting import counted, integer, percent
+from reid_dist.core.nested import PROSE, leaves
 from reid_dist.metrics.metric import curve_family, metric_family
 
 RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
 """Rates at a threshold, in their order in tables."""
 
 # Fields of a description that are no parameters.
-_PROSE = frozenset({"name", "summary", "source", "definition"})
+_PROSE = PROSE | {"name"}
 # Entry of a stage that holds another one.
 _WITHIN = "of"
 
@@ -137,12 +138,6 @@ def named(description: Mapping[str, Any], detail: str) -> str:
     return f"{name}: {text}" if text else name
 
 
-def counts_line(counts: Mapping[str, Any]) -> str:
-    """Return the numbers of queries and of gallery rows for a small table."""
-    n_valid, n_query, n_gallery = (integer(counts[name]) for name in ("n_valid", "n_query", "n_gallery"))
-    return f"{n_valid} valid of {n_query}, gallery {n_gallery} rows"
-
-
 def breakdown_title(name: str) -> str:
     """Return the heading of a breakdown; the name of a label column is kept."""
     known = {"camera_pair": "Camera pairs", "gallery_size": "Distractor curve"}
@@ -177,13 +172,11 @@ def call(description: Mapping[str, Any]) -> str:
     return f"{name}({arguments})" if arguments else name
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield ``(name, text)`` of a nested mapping, in its order; nested names are joined by dots."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", scalar(value)
+    for path, value in leaves(values):
+        if not isinstance(value, Mapping):
+            yield ".".join(path), scalar(value)
 
 
 def scalar(value: object) -> str:

@@ -350,9 +350,9 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             'if given["image_root"] == given:',
         ),
         (
-            "cli/saved_text.py",
-            "if output.exists():",
-            "if not output.parent.exists():",
+            "reports/report_files.py",
+            "    if path.exists():",
+            "    if not path.parent.exists():",
         ),
         (
             "cli/plan_command.py",
@@ -365,9 +365,9 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "if found and found[-1][1] <= number - 1:",
         ),
         (
-            "cli/comparison_table.py",
-            'return "0.00" if text in ("+0.00", "-0.00") and difference == 0 else text',
-            'return "0.00" if text in ("+0.00", "-0.00") else text',
+            "reports/tabular/table.py",
+            'return "0.00" if difference == 0 else',
+            'return "0.00" if abs(difference) < 5e-5 else',
         ),
     ],
     "benchmarks": [

@@ -30,10 +30,10 @@ from reid_dist.nightly.wording import (
     when,
 )
 from reid_dist.reports import Report
-from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.tables import compare_runs
 from reid_dist.reports.tables.run_table_values import NEAR_BEST
+from reid_dist.reports.tabular.csv_text import write_csv_table
 
 MOST_NIGHTS: Final = 90
 """Number of nights in a trend."""

@@ -49,6 +49,7 @@ def compare(
     minimum_effect: float = SMALLEST_EFFECT,
     allow_different: bool = False,
     n_changed: int = 5,
+    names: Sequence[str] = ("baseline", "candidate"),
 ) -> Comparison:
     """Compare two runs over the same queries.
 
@@ -73,6 +74,8 @@ def compare(
         are in ``conditions``.  Where the runs disagree which queries are valid, those valid in both are paired.
     n_changed
         How many queries to name that gained most, and that lost most.
+    names
+        Of both runs, for tables.
 
     Raises
     ------
@@ -84,8 +87,8 @@ def compare(
     _check_options(minimum_effect, n_changed)
     conditions = tuple(differing_conditions(baseline, candidate))
     refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
-    names, missing = choose_metrics(metrics, (("the baseline", baseline), ("the candidate", candidate)))
-    pairs = {name: pair_values(name, baseline, candidate) for name in names}
+    chosen, missing = choose_metrics(metrics, (("the baseline", baseline), ("the candidate", candidate)))
+    pairs = {name: pair_values(name, baseline, candidate) for name in chosen}
     differences = {name: pair.difference for name, pair in pairs.items() if not pair.untested}
     pids = resampled_units(baseline, unit)
     confidence = bootstrap_intervals(differences, pids, level=level, unit=unit, n_resamples=n_resamples, seed=seed)
@@ -115,6 +118,7 @@ def compare(
         n_query=int(baseline.counts["n_query"]),
         n_paired=n_paired,
         n_units=confidence.n_units,
+        names=(names[0], names[1]),
         baseline_digest=baseline.result_digest,
         candidate_digest=candidate.result_digest,
         notes=(*missing, *_warnings(baseline, candidate, confidence)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from reid_dist.reports.plots.chart import as_values
 from reid_dist.reports.plots.curve_charts import distractor_chart, distractor_scale
 from reid_dist.reports.plots.heat import HeatMap
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Row, Table, bare_cell, metric_column
 
 _MOST_GROUPS = 40
 _MOST_IDENTITIES = 20
@@ -100,20 +102,25 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
     most = _MOST_IDENTITIES if name == "identity" else _MOST_GROUPS
     if n_groups > most:
         caption.append(f"report.json has {counted(n_groups - most, 'more row')} under breakdowns.{name}.")
-    heads = [{"camid": "camera", "pid": "pid"}.get(key, name), *_COUNTS.values(), *metrics]
-    rows = [
+    rows: list[Row] = [
         [
             words.scalar(table[key][place]),
             *(formatting.integer(table[count][place]) for count in _COUNTS),
-            *(_value(metric, table[metric][place]) for metric in metrics),
+            *(_cell(metric, table[metric][place]) for metric in metrics),
         ]
         for place in places[:most]
     ]
     if means := table.get(MEAN_OF_GROUPS):
         caption.append("The last row is the mean of all groups, each with the weight 1.")
         counts = (formatting.integer(sum(table[count])) for count in _COUNTS)
-        rows.append(["mean of groups", *counts, *(_value(metric, means[metric]) for metric in metrics)])
-    return {"caption": " ".join(caption), "table": {"heads": heads, "rows": rows}}
+        rows.append(["mean of groups", *counts, *(_cell(metric, means[metric]) for metric in metrics)])
+    columns = [
+        Column({"camid": "camera", "pid": "pid"}.get(key, name), Kind.NAME),
+        *map(Column, _COUNTS.values()),
+        *map(metric_column, metrics),
+    ]
+    title = words.breakdown_title(name)
+    return {"caption": " ".join(caption), "table": Table(title=title, columns=columns, rows=rows)}
 
 
 def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,9 +148,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
         {
             "chart": chart,
             "caption": "In percent. The stronger the colour, the higher.",
-            "table": _matrix(
-                queries, galleries, [[_value(chart.metric, each) for each in row] for row in chart.values]
-            ),
+            "table": _matrix(queries, galleries, [[_cell(chart.metric, each) for each in row] for row in chart.values]),
         }
         for chart in charts
     ]
@@ -160,13 +165,12 @@ def _cut(matrix: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [row[:_MOST_CAMERAS] for row in matrix[:_MOST_CAMERAS]]
 
 
-def _matrix(
-    queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Sequence[str]]
-) -> dict[str, Any]:
-    return {
-        "heads": ["query \\ gallery", *map(str, galleries)],
-        "rows": [[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
-    }
+def _matrix(queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Row]) -> Table:
+    return Table(
+        title=words.breakdown_title("camera_pair"),
+        columns=[Column("query \\ gallery", Kind.NAME), *map(Column, map(str, galleries))],
+        rows=[[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
+    )
 
 
 def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,7 +187,9 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     places = _spread(len(n_rows))
     if len(places) < len(n_rows):
         caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."
-    rows = [[formatting.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
+    rows = [
+        [Cell(formatting.integer(n_rows[at])), *(_cell(name, table[name][at]) for name in metrics)] for at in places
+    ]
     charts = [
         {
             "chart": distractor_chart(name, {"": (n_rows, as_values(table[name]))}),
@@ -196,7 +202,11 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "caption": caption,
         "charts": charts,
-        "table": {"heads": ["gallery rows", *metrics], "rows": rows},
+        "table": Table(
+            title=words.breakdown_title("gallery_size"),
+            columns=[Column("gallery rows"), *map(metric_column, metrics)],
+            rows=rows,
+        ),
     }
 
 
@@ -207,5 +217,5 @@ def _spread(n_places: int) -> list[int]:
     return sorted({round(step * (n_places - 1) / (_MOST_SIZES - 1)) for step in range(_MOST_SIZES)})
 
 
-def _value(name: str, value: float | None) -> str:
-    return "-" if value is None else words.metric_value(name, value)
+def _cell(name: str, value: float | None) -> Cell:
+    return bare_cell(name, math.nan if value is None else value)

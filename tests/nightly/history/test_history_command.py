@@ -67,7 +67,7 @@ def test_show_prints_every_night_in_80_columns(reid_dist, nights: Path) -> None:
     text = " ".join(shown.out.split())
     assert "1 2026-05-01 02:00 exit 3" in text
     assert "3 2026-05-03 02:00 killed" in text
-    assert f"{100 * report_of(1).metrics['mAP']:.2f} % 75.00 % worse" in text
+    assert f"{100 * report_of(1).metrics['mAP']:.2f} 75.00 worse" in text
     assert "accuracy same; speed worse" in text
     assert "failed: query.zarr is" in text
     assert SIGNS["alarm"].words in text
@@ -77,7 +77,7 @@ def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
     shown = reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "CMC@1")
     assert f"entry {NAME}" in shown.out
     assert "mAP" not in shown.out
-    rows = [line.split() for line in shown.out.splitlines() if "75.00 %" in line]
+    rows = [line.split() for line in shown.out.splitlines() if "75.00" in line]
     assert [row[0] for row in rows] == ["2", "3"]
     assert reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "rank-1").out == shown.out
     unknown = refusal(reid_dist, "history", "show", nights, "--metric", "mPA")
