@@ -551,11 +551,15 @@ def complete(given: Mapping[str, Any], known: Mapping[str, Option] = OPTIONS) ->
     return cast("EvaluationOptions", check_values(known, values))
 
 
+EXTRAS_OFF: Final[Mapping[str, Any]] = {
+    name: None if option.optional else option.default for name, option in OPTIONS.items() if SWEEP in option.refused_by
+}
+"""Values that switch off all extras: lists, tables, intervals, comparisons."""
+
+
 def headline_only(options: EvaluationOptions, **changed: Any) -> EvaluationOptions:
-    """Options with all extras switched off: lists, tables, intervals, comparisons; `changed` are others by name."""
-    extras = {name: option for name, option in OPTIONS.items() if SWEEP in option.refused_by}
-    off = {name: None if option.optional else option.default for name, option in extras.items()}
-    return cast("EvaluationOptions", {**options, **off, **changed})
+    """Options with all extras switched off; `changed` are others by name."""
+    return cast("EvaluationOptions", {**options, **EXTRAS_OFF, **changed})
 
 
 def recorded(options: EvaluationOptions) -> dict[str, Any]:
