@@ -44,6 +44,14 @@ from reid_dist.cli.click_options import (
     help="Repeatable; each is a pass of its own. Default: cosine and euclidean.",
 )
 @option(
+    "--also",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="SPEC",
+    help="Also try this re-ranking or expansion, such as k_reciprocal, 'dba(k=5)', or l2, float16 and flip_sign, which "
+    "'treatments' means together; each is a pass for each distance. Repeatable.",
+)
+@option(
     "--single-shot",
     group=CONVENTIONS,
     is_flag=True,
@@ -64,6 +72,7 @@ def command(
     targets: tuple[str, ...],
     metrics: tuple[str, ...],
     distances: tuple[str, ...],
+    also: tuple[str, ...],
     single_shot: bool,
     kept: Path | None,
     as_json: bool,
@@ -83,6 +92,7 @@ def command(
       reid-dist conventions data/query.zarr data/gallery.zarr --output results/conventions.json
       reid-dist conventions pytorch_result.mat pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
       reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
+      reid-dist conventions q.zarr g.zarr --target mAP=85.1 --also k_reciprocal --also treatments
     """
     from reid_dist.cli.conventions_table import print_conventions
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
@@ -90,12 +100,14 @@ def command(
     from reid_dist.cli.resumable import open_sides
     from reid_dist.cli.saved_text import refuse_existing, write_text
     from reid_dist.evaluation.convention_passes import conventions
+    from reid_dist.evaluation.convention_stages import parse_also
     from reid_dist.evaluation.convention_table import parse_targets
 
     refuse_existing(kept)
     refuse_unobservable(run.cluster, run.performance_page)
     # Before anything is read.
     parse_targets(targets)
+    parse_also(also)
     near, far = open_sides(query, gallery)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         table = conventions(
@@ -104,6 +116,7 @@ def command(
             targets=targets,
             metrics=metrics or None,
             distances=distances or None,
+            also=also,
             single_shot=single_shot,
             client=client,
             workspace=run.workspace,

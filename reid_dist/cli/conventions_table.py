@@ -11,6 +11,7 @@ from rich.text import Text
 
 from reid_dist.core.formatting import counted, integer
 from reid_dist.evaluation.convention_settings import Setting
+from reid_dist.evaluation.convention_stages import Stages
 from reid_dist.evaluation.convention_table import Candidate, Conventions, Row, Target
 from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
 
@@ -34,15 +35,15 @@ def print_conventions(table: Conventions) -> None:
 
 def _values(table: Conventions, names: Sequence[str]) -> Iterator[Table | Text]:
     """Values in percent: metrics in rows, settings by number in columns."""
-    cells = {(row.distance, row.setting.name, row.metric): row.value for row in table.rows}
+    cells = {(row.distance, row.stages, row.setting.name, row.metric): row.value for row in table.rows}
     metrics = list(dict.fromkeys(row.metric for row in table.rows))
-    for distance in dict.fromkeys(row.distance for row in table.rows):
+    for distance, stages in dict.fromkeys((row.distance, row.stages) for row in table.rows):
         for start in range(0, len(names), _AT_ONCE):
             some = list(enumerate(names, 1))[start : start + _AT_ONCE]
-            yield Text(f"{distance}, values in percent", style="bold")
+            yield Text(f"{_under(distance, stages)}, values in percent", style="bold")
             values = value_table("metric", *(str(number) for number, _ in some))
             for metric in metrics:
-                values.add_row(metric, *(f"{100 * cells[distance, name, metric]:.2f}" for _, name in some))
+                values.add_row(metric, *(f"{100 * cells[distance, stages, name, metric]:.2f}" for _, name in some))
             yield values
 
 
@@ -109,7 +110,7 @@ def _alike(table: Conventions) -> list[list[Candidate]]:
     groups: dict[tuple[object, ...], list[Candidate]] = {}
     for each in table.candidates:
         row = table.rows[each.rows[0]]
-        groups.setdefault((row.setting.name, row.distance, each.differences), []).append(each)
+        groups.setdefault((*row.run, each.differences), []).append(each)
     return list(groups.values())
 
 
@@ -133,7 +134,12 @@ def _convention(table: Conventions, candidates: Sequence[Candidate]) -> str:
     codes = [code.name for rows in each for code in rows[0].codes if all(code in row.codes for row in rows)]
     first = each[0][0]
     by = f" ({', '.join(dict.fromkeys(codes))})" if codes else ""
-    return f"{metrics}; {first.setting.name}; {first.distance}{by}"
+    return f"{metrics}; {first.setting.name}; {_under(first.distance, first.stages)}{by}"
+
+
+def _under(distance: str, stages: Stages) -> str:
+    """Distance, and the options that reproduce what is done before and after it."""
+    return " ".join([distance, *(f"--{name} '{spec}'" for name, spec in stages.options.items())])
 
 
 def _chosen(table: Conventions) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ import numpy as np
 from reid_dist.core.formatting import aligned
 from reid_dist.errors import InputError
 from reid_dist.evaluation.convention_settings import Code, Setting
+from reid_dist.evaluation.convention_stages import Stages
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metric
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports.digest import arrays_digest
@@ -131,13 +132,16 @@ class Row:
     Attributes
     ----------
     value
-        As ``evaluate(query, gallery, protocol=row.protocol, distance=row.distance, metrics=[row.metric])`` gives it.
+        As ``evaluate(query, gallery, protocol=row.protocol, distance=row.distance, metrics=[row.metric],
+        **row.stages.options)`` gives it.
     metric, distance
         Names.
+    stages
+        Expansion and re-ranking; neither for the features as they are.
     setting
         The protocol, and what it is composed of.
     same_as
-        Names of other settings that give the same ranks of these sets, under every distance of the table.
+        Names of other settings that give the same ranks of these sets, in every pass of the table.
     codes
         Published code that computes this, or one of those in `same_as`.
     n_query, n_valid
@@ -147,6 +151,7 @@ class Row:
     value: float
     metric: str
     distance: str
+    stages: Stages
     setting: Setting
     same_as: tuple[str, ...]
     codes: tuple[Code, ...]
@@ -158,12 +163,18 @@ class Row:
         """The protocol that reproduces the value."""
         return self.setting.protocol
 
+    @property
+    def run(self) -> tuple[str, str, str]:
+        """Distance, stages and setting by name: those of one evaluation, which gives every metric."""
+        return self.distance, self.stages.name, self.setting.name
+
     def describe(self) -> dict[str, Any]:
         """Return the row as plain values."""
         return {
             "value": self.value,
             "metric": self.metric,
             "distance": self.distance,
+            **self.stages.options,
             "protocol": self.setting.describe(),
             "invalid_query": self.protocol.invalid_query,
             "same_as": list(self.same_as),
@@ -192,7 +203,8 @@ class Conventions(JsonResult):
     Attributes
     ----------
     rows
-        By distance, then by setting, then by metric.
+        By distance, then by setting, then by metric: first those of the features as they are, then those with each
+        expansion and re-ranking that is also tried.
     targets
         The numbers to be reproduced.
     candidates
@@ -213,7 +225,9 @@ class Conventions(JsonResult):
     @property
     def result_digest(self) -> str:
         """SHA-256 over the values as exact bytes, with their conventions, 64 hexadecimal digits."""
-        names = (json.dumps([row.distance, row.setting.name, row.metric]) for row in self.rows)
+        names = (
+            json.dumps([row.distance, row.setting.name, row.metric, *row.stages.options.items()]) for row in self.rows
+        )
         return arrays_digest(
             {"conventions": {name: np.asarray(row.value) for name, row in zip(names, self.rows, strict=True)}}
         )
@@ -226,9 +240,13 @@ class Conventions(JsonResult):
     def __repr__(self) -> str:
         order = dict.fromkeys(place for each in self.candidates for place in each.rows) or range(len(self.rows))
         rows = [self.rows[place] for place in order]
-        shown = [(metric_value(row.metric, row.value), row.metric, row.setting.name, row.distance) for row in rows]
+        shown = [
+            (metric_value(row.metric, row.value), row.metric, row.setting.name, row.distance, row.stages.name)
+            for row in rows
+        ]
         more = [f"… {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
-        return "\n".join([*aligned([("value", "metric", "setting", "distance"), *shown[:_SHOWN]], n_left=4), *more])
+        head = ("value", "metric", "setting", "distance", "also" if any(row.stages.name for row in rows) else "")
+        return "\n".join([*aligned([head, *shown[:_SHOWN]], n_left=5), *more])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
@@ -265,9 +283,9 @@ def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Can
     """Conventions for all targets, the nearest first; CMC at several ranks are of one kind."""
     if not targets:
         return ()
-    of_run: dict[tuple[str, str], dict[str, int]] = {}
+    of_run: dict[tuple[str, str, str], dict[str, int]] = {}
     for number, row in enumerate(rows):
-        of_run.setdefault((row.distance, row.setting.name), {})[row.metric] = number
+        of_run.setdefault(row.run, {})[row.metric] = number
     # Meanings of a name by their number; targets of one family, such as CMC@1 and CMC@5, share it.
     families: dict[str, int] = {}
     for target in targets:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_labels, check_sets, joined_labels
-from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.nearest_rows import NearestRows
@@ -59,6 +59,9 @@ from reid_dist.stores import (
 if TYPE_CHECKING:
     from distributed import Client
 
+    from reid_dist.stages.expansion import Step
+    from reid_dist.stages.reranking import Reranking
+
 SamePass = dict[Protocol, RankedQueries]
 """Ranks under other protocols than that of a report, from its pass."""
 
@@ -105,7 +108,11 @@ def evaluate_same_pass(
         return _evaluate(plain, (query, gallery), visible, scorer, execution, session.progress, started)[0]
 
     def attempt() -> tuple[Report, SamePass]:
-        with scored_sets(checked, (query, gallery), session) as (visible, scorer, execution):
+        with scored_sets((query, gallery), measure, checked.expand, checked.rerank, session) as (
+            visible,
+            scorer,
+            execution,
+        ):
             found, same_pass = _evaluate(
                 checked, (query, gallery), visible, scorer, execution, session.progress, started, protocols
             )
@@ -127,23 +134,26 @@ def evaluate_same_pass(
 
 @contextlib.contextmanager
 def scored_sets(
-    checked: CheckedOptions, sides: tuple[FeatureSet, FeatureSet], session: Session
+    sides: tuple[FeatureSet, FeatureSet],
+    measure: Distance,
+    expand: Sequence[Step],
+    rerank: Reranking | None,
+    session: Session,
 ) -> Iterator[tuple[tuple[FeatureSet, FeatureSet], Scorer, Execution]]:
     """The sets as workers read them, expanded, with their distances after re-ranking, and what computes these."""
-    measure = DISTANCES.get(checked.values["distance"])
     with session.visible(*sides) as visible, contextlib.ExitStack() as stack:
         shared: dict[str, Any] = {}
-        if checked.expand or checked.rerank is not None:
+        if expand or rerank is not None:
             where = stack.enter_context(session.placed()).resources()
             shared = {"policy": where.policy, "screened": where.screened}
             from reid_dist.stages.expansion import expand_sets
 
-            visible = expand_sets(*visible, checked.expand, where)
+            visible = expand_sets(*visible, expand, where)
         scorer: Scorer = FeatureScorer(*visible, measure)
-        if checked.rerank is not None:
+        if rerank is not None:
             from reid_dist.stages.reranking import rerank_scorer
 
-            scorer = rerank_scorer(*visible, measure, checked.rerank, where)
+            scorer = rerank_scorer(*visible, measure, rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
         yield visible, scorer, replace(session.execution(), **shared)
 
@@ -256,7 +266,7 @@ def plan_job(
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        extra=extra_memory_of(checked, gallery, scorer, per_query, requested_outputs(checked)),
+        extra=extra_memory_of(checked.protocol, checked.rerank, gallery, scorer, per_query, requested_outputs(checked)),
         policy=policy,
     )
 
@@ -288,7 +298,7 @@ def _evaluate(
 
         per_query = most_matches(*visible) + 1
         several = [ProtocolRanks((checked.protocol, *fitting))]
-    extra = extra_memory_of(checked, visible[1], scorer, per_query, [*several, *outputs])
+    extra = extra_memory_of(checked.protocol, checked.rerank, visible[1], scorer, per_query, [*several, *outputs])
     job = EvaluationJob(
         *visible,
         scorer,

@@ -199,7 +199,11 @@ def operating_points(
     with begin_session(client, workspace, progress, checked.values["chunk_rows"]) as session:
 
         def attempt() -> OperatingPoints:
-            with scored_sets(checked, (near, far_side), session) as (visible, scorer, execution):
+            with scored_sets((near, far_side), measure, checked.expand, checked.rerank, session) as (
+                visible,
+                scorer,
+                execution,
+            ):
                 opened = time.perf_counter()
                 counts = _count(checked, wanted, visible, scorer, execution)
                 counted_at = time.perf_counter()
@@ -318,7 +322,8 @@ def _job(
         NearestNegatives(1),
         *verification_outputs(wanted.metrics(DEFAULT_FAR if wanted.far is None else wanted.far, ()), roc=False),
     )
-    extra = extra_memory_of(checked, visible[1], scorer, per_query, outputs) + held_by_queries(n_points)
+    extra = extra_memory_of(checked.protocol, checked.rerank, visible[1], scorer, per_query, outputs)
+    extra += held_by_queries(n_points)
     return EvaluationJob(
         *visible,
         scorer,
