@@ -280,7 +280,7 @@ def _curves(
         "CMC_allshots": lambda: curve("CMC_allshots"),
         "CMC_single_shot": lambda: _single_shot_curve(single_shot, max_rank, zero),
     }
-    found = {protocol.cmc_family: makers[protocol.cmc_family]()}
+    found: dict[str, Float64] = {protocol.cmc_family: makers[protocol.cmc_family]()}
     if n_ranked is None:
         found["precision_recall"] = mean_precision_recall(ranks.ranked, zero_for_invalid=zero)
     if n_ranked is None or n_ranked >= max_rank:
