@@ -108,8 +108,8 @@ def command(
     from reid_dist.evaluation.sides import fused_sides, parse_model
     from reid_dist.evaluation.splits import SplitJob
     from reid_dist.evaluation.sweeps import grid_of
-    from reid_dist.stages.expansion import parse_expand
-    from reid_dist.stages.reranking import parse_rerank
+    from reid_dist.stages.expansion.expansion_steps import parse_expand
+    from reid_dist.stages.reranking.rerankers import parse_rerank
     from reid_dist.stages.session import planned_memory
     from reid_dist.stages.stage_plan import plan_expand, plan_rerank
     from reid_dist.stores import FeatureSet

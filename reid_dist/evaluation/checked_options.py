@@ -32,8 +32,8 @@ from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
     from reid_dist.engine.outputs.partitions import Partitions
-    from reid_dist.stages.expansion import Step
-    from reid_dist.stages.reranking import Reranking
+    from reid_dist.stages.expansion.expansion_steps import Step
+    from reid_dist.stages.reranking.rerankers import Reranking
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,11 @@ def _stages(values: EvaluationOptions) -> tuple[Reranking | None, tuple[Step, ..
     rerank: Reranking | None = None
     expand: tuple[Step, ...] = ()
     if values["rerank"] is not None:
-        from reid_dist.stages.reranking import parse_rerank
+        from reid_dist.stages.reranking.rerankers import parse_rerank
 
         rerank = parse_rerank(values["rerank"])
     if values["expand"] is not None:
-        from reid_dist.stages.expansion import parse_expand
+        from reid_dist.stages.expansion.expansion_steps import parse_expand
 
         expand = parse_expand(values["expand"])
     return rerank, expand
@@ -113,7 +113,7 @@ def _stages(values: EvaluationOptions) -> tuple[Reranking | None, tuple[Step, ..
 def _spelled(steps: tuple[Step, ...]) -> str | None:
     if not steps:
         return None
-    from reid_dist.stages.expansion import spelled
+    from reid_dist.stages.expansion.expansion_steps import spelled
 
     return spelled(steps)
 

@@ -14,9 +14,17 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.stages.expansion import EXPANSIONS, Step, make_step, parse_expand, refuse_unlike_lengths, spelled
-from reid_dist.stages.expansion.expansion_steps import LENGTH_1, TREATMENTS
-from reid_dist.stages.reranking import RERANKERS, Reranking, make_rerank
+from reid_dist.stages.expansion.expansion_steps import (
+    EXPANSIONS,
+    LENGTH_1,
+    TREATMENTS,
+    Step,
+    make_step,
+    parse_expand,
+    spelled,
+)
+from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
+from reid_dist.stages.reranking.rerankers import RERANKERS, Reranking, make_rerank
 from reid_dist.stores import FeatureSet
 
 EVERY_TREATMENT: Final = "treatments"

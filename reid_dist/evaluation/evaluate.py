@@ -59,8 +59,8 @@ from reid_dist.stores import (
 if TYPE_CHECKING:
     from distributed import Client
 
-    from reid_dist.stages.expansion import Step
-    from reid_dist.stages.reranking import Reranking
+    from reid_dist.stages.expansion.expansion_steps import Step
+    from reid_dist.stages.reranking.rerankers import Reranking
 
 SamePass = dict[Protocol, RankedQueries]
 """Ranks under other protocols than that of a report, from its pass."""
@@ -94,7 +94,7 @@ def evaluate_same_pass(
     spec = ranking_spec(checked, query, gallery)
     if checked.expand or checked.rerank is not None:
         from reid_dist.evaluation.counted_rows import CountedRows
-        from reid_dist.stages.expansion import refuse_unlike_lengths
+        from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
 
         refuse_unlike_lengths(query, gallery, checked.expand, measure)
         if (counted := CountedRows.of(checked, query, gallery)) is not None:
@@ -146,12 +146,12 @@ def scored_sets(
         if expand or rerank is not None:
             where = stack.enter_context(session.placed()).resources()
             shared = {"policy": where.policy, "screened": where.screened}
-            from reid_dist.stages.expansion import expand_sets
+            from reid_dist.stages.expansion.neighbour_averages import expand_sets
 
             visible = expand_sets(*visible, expand, where)
         scorer: Scorer = FeatureScorer(*visible, measure)
         if rerank is not None:
-            from reid_dist.stages.reranking import rerank_scorer
+            from reid_dist.stages.reranking.rerankers import rerank_scorer
 
             scorer = rerank_scorer(*visible, measure, rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
@@ -333,7 +333,7 @@ def _evaluate(
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = None
     if checked.expand:
-        from reid_dist.stages.expansion import describe_expansion
+        from reid_dist.stages.expansion.expansion_steps import describe_expansion
 
         expand = describe_expansion(checked.expand)
     return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand), ranks

@@ -59,8 +59,9 @@ from reid_dist.relevance.protocols import REASONS
 from reid_dist.reports import Report, described_run
 from reid_dist.reports.notes import threshold_notes
 from reid_dist.reports.operating_points import OperatingPoints
-from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
-from reid_dist.stages.reranking import parse_rerank
+from reid_dist.stages.expansion.expansion_steps import describe_expansion
+from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
+from reid_dist.stages.reranking.rerankers import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, Role, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
 from reid_dist.stores.opening import recorded_place

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from reid_dist.relevance.ground_truth import GroundTruth
     from reid_dist.relevance.protocols import Protocol
-    from reid_dist.stages.expansion import Step
-    from reid_dist.stages.reranking import Reranking
+    from reid_dist.stages.expansion.expansion_steps import Step
+    from reid_dist.stages.reranking.rerankers import Reranking
     from reid_dist.stores.importers.row_lists import SplitSource
 
 PROTOCOLS: Final = (

@@ -45,9 +45,9 @@ from reid_dist.evaluation.sides import Sides
 from reid_dist.metrics.metric import metric_names, parse_metric
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
-from reid_dist.stages.expansion import EXPANSIONS, make_step, parse_expand
+from reid_dist.stages.expansion.expansion_steps import EXPANSIONS, make_step, parse_expand
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS
-from reid_dist.stages.reranking import parse_rerank
+from reid_dist.stages.reranking.rerankers import parse_rerank
 
 
 def _strict(kind: Any) -> Any:

@@ -25,7 +25,7 @@ from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
     from reid_dist.engine.reductions.single_shot_counts import SingleShot
-    from reid_dist.stages.reranking import Reranking
+    from reid_dist.stages.reranking.rerankers import Reranking
 
 
 def extra_memory_of(

@@ -58,7 +58,7 @@ from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
 from reid_dist.reports.split_page import render_splits
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import metric_value, published
-from reid_dist.stages.expansion import describe_expansion
+from reid_dist.stages.expansion.expansion_steps import describe_expansion
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.importers.row_lists import read_split_rows

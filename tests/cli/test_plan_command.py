@@ -25,7 +25,8 @@ from reid_dist.engine.verification.sampling import LevelBrackets
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.stages.reranking import KReciprocal, parse_rerank
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
+from reid_dist.stages.reranking.rerankers import parse_rerank
 from reid_dist.stages.stage_plan import plan_rerank
 
 MIB = 2**20
