@@ -44,9 +44,9 @@ def _points(difference: float) -> str:
 
 
 def _test(metric: MetricComparison) -> tuple[str, str]:
-    if metric.interval is None or metric.p_value is None:
+    if metric.interval is None:
         return "-", "-"
-    p_value = p_value_text(metric.p_value).removeprefix("= ").replace("< ", "<")
+    p_value = "-" if metric.p_value is None else p_value_text(metric.p_value).removeprefix("= ").replace("< ", "<")
     return escape(f"[{_points(metric.interval.low)}, {_points(metric.interval.high)}]"), p_value
 
 

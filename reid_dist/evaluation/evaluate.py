@@ -33,7 +33,7 @@ from reid_dist.evaluation.options import (
 )
 from reid_dist.evaluation.projection import (
     RANKS_OF_ITEMS,
-    extra_memory_of,
+    memory_besides_ranks,
     most_matches,
     most_relevant,
     plan_for,
@@ -266,7 +266,7 @@ def plan_job(
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        extra=extra_memory_of(checked.protocol, checked.rerank, gallery, scorer, per_query, requested_outputs(checked)),
+        extra=memory_besides_ranks(checked, gallery, scorer, per_query, requested_outputs(checked)),
         policy=policy,
     )
 
@@ -298,7 +298,7 @@ def _evaluate(
 
         per_query = most_matches(*visible) + 1
         several = [ProtocolRanks((checked.protocol, *fitting))]
-    extra = extra_memory_of(checked.protocol, checked.rerank, visible[1], scorer, per_query, [*several, *outputs])
+    extra = memory_besides_ranks(checked, visible[1], scorer, per_query, [*several, *outputs])
     job = EvaluationJob(
         *visible,
         scorer,
@@ -323,12 +323,16 @@ def _evaluate(
         results = replace(results, values={**results.values, Ranks: own})
     else:
         results = run_job(job, execution, checked.truth)
-    verification = None
+    verification, drawn = None, None
     if verifies(checked):
         ranked = RanksOf(results, checked.collapse).ranked
         verification = verify(job, ranked, results, checked.metrics, options["roc"], execution, checked.truth)
+        if verification is not None:
+            from reid_dist.evaluation.verification_intervals import verification_intervals
+
+            drawn = verification_intervals(checked, job, ranked, verification, execution)
     ranked_at = time.perf_counter()
-    report = make_report(inputs, job, results, checked, execution, verification=verification)
+    report = make_report(inputs, job, results, checked, execution, verification=verification, drawn=drawn)
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = None

@@ -289,7 +289,7 @@ def _count(
     nearer = impostors_nearer(job, distances, execution, checked.truth)
     points = {_point_name(metric): verification.thresholds[metric.name] for metric in metrics}
     points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
-    found = Counted(ranked, probes, counted, job.query.pids, nearer)
+    found = Counted(ranked, counted, job.query.pids, probes, nearer)
     return _Counts(found, points, verification, metrics, bins)
 
 

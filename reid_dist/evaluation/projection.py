@@ -17,7 +17,7 @@ from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.metrics.metric import METRICS, RANKS, SINGLE_SHOT
+from reid_dist.metrics.metric import METRICS, PAIRS, RANKS, SINGLE_SHOT
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
 from reid_dist.relevance.protocols import Protocol
@@ -41,6 +41,20 @@ def extra_memory_of(
     held = sum((output.extra_memory(sizes) for output in outputs), NO_EXTRA_MEMORY)
     if rerank is not None:
         held += rerank.held(sum(shape.n_rows for shape in scorer.shapes), gallery.n_rows)
+    return held
+
+
+def memory_besides_ranks(
+    checked: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, outputs: Sequence[Output[Any]]
+) -> ExtraMemory:
+    """The same of an evaluation, with that of its intervals."""
+    held = extra_memory_of(checked.protocol, checked.rerank, gallery, scorer, per_query, outputs)
+    errors = [each for each in checked.metrics if each.family.needs == PAIRS and not each.family.takes_share]
+    if errors and checked.values["confidence"] is not None:
+        from reid_dist.engine.outputs.impostor_distances import held_by_queries
+        from reid_dist.evaluation.verification_intervals import N_AROUND
+
+        held += held_by_queries(N_AROUND)
     return held
 
 

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
@@ -123,7 +124,7 @@ class Report(ReportData):
         title = f"Report: {', '.join(stage_name(each) for each in stages)}"
         return Summary(title, heads, rows, facts, self.notes)
 
-    def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:
+    def to_pandas(self, table: str = "per_query") -> Any:
         """Return a `pandas.DataFrame`.
 
         Parameters
@@ -132,6 +133,8 @@ class Report(ReportData):
             ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` and,
             if there are any, ``camid`` first, then all other arrays of `per_query`.  ``"metrics"``: one row per metric,
             with ``value``, the ends ``low`` and ``high`` of its interval (NaN for none) and its ``definition``.
+            A breakdown of the report, such as ``"camera"``: one row per group, pair of cameras or gallery size, with
+            each metric, and with ``_low`` and ``_high`` after its name the ends of its interval, if there are any.
 
         Raises
         ------
@@ -142,8 +145,12 @@ class Report(ReportData):
             labels = [name for name in ("pid", "camid") if name in self.per_query]
             order = [*labels, *(name for name in self.per_query if name not in labels)]
             return make_frame({name: self.per_query[name] for name in order}, index="query")
+        if table in self.breakdowns:
+            from reid_dist.reports.sections.breakdown_section import breakdown_columns
+
+            return make_frame(breakdown_columns(table, self.breakdowns[table]), index="row")
         if table != "metrics":
-            raise InputError(f"table must be 'per_query' or 'metrics', found {table!r}")
+            raise InputError(did_you_mean("table", str(table), ["per_query", "metrics", *self.breakdowns]))
         from reid_dist.reports.sections.metrics import metric_names
 
         names = metric_names(self)
