@@ -26,7 +26,7 @@ from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Source, rec
 from reid_dist.metrics.metric import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
-from reid_dist.relevance.protocols import PROTOCOLS, Protocol
+from reid_dist.relevance.protocols import PROTOCOLS, Protocol, frozen
 from reid_dist.reports.documents import plain
 from reid_dist.stores import LabelledSet
 
@@ -214,11 +214,6 @@ def entry_text(spec: Spec, name: str) -> str:
 
 def options_of(spec: Spec) -> EvaluationOptions:
     """Options of `evaluate` of a spec, except for its ground truth, of which it has the digest alone."""
-    protocol = Protocol(**{name: _frozen(value) for name, value in spec["protocol"].items()})
+    protocol = Protocol(**{name: frozen(value) for name, value in spec["protocol"].items()})
     values = {name: value for name, value in spec.items() if name in OPTIONS and name not in _INPUTS}
     return cast("EvaluationOptions", values | {"protocol": protocol, "collapse": protocol.collapse})
-
-
-def _frozen(value: Any) -> Any:
-    """Lists of JSON as the tuples of a protocol."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

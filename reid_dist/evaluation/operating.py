@@ -55,7 +55,7 @@ from reid_dist.evaluation.sides import Sides
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.metric import PAIRS, PROBES, Metric, parse_metrics
 from reid_dist.relevance.groups import Collapse
-from reid_dist.relevance.protocols import REASONS
+from reid_dist.relevance.protocols import NOT_COUNTED
 from reid_dist.reports import Report, described_run
 from reid_dist.reports.notes import threshold_notes
 from reid_dist.reports.operating_points import OperatingPoints
@@ -75,8 +75,6 @@ Float64 = NDArray[np.float64]
 
 DEFAULT_FAR: Final = ("1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "1e-1")
 DEFAULT_FPIR: Final = ("1e-3", "1e-2", "1e-1")
-
-_NOT_COUNTED: Final = REASONS.index("camera_not_counted")
 
 
 @dataclass(frozen=True)
@@ -275,7 +273,7 @@ def _count(
     ranked, probes = results.of(Positives), results.of(NearestNegatives)
     if not len(ranked.rank):
         raise InputError(explain_no_valid_query(*visible, job.label_sets, job.protocol, QueryCounts(ranked).invalid))
-    counted = ranked.reason != _NOT_COUNTED
+    counted = ranked.reason != NOT_COUNTED
     metrics = RequestedPoints.metrics(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
         _supported(DEFAULT_FPIR, int((~probes.mated & counted).sum()), wanted.fpir),

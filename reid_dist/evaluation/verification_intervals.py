@@ -24,15 +24,13 @@ from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.operating_values import CountedPairs, Intervals, ratio
 from reid_dist.metrics.confidence import N_RESAMPLES, Confidence, Interval
 from reid_dist.metrics.metric import PAIRS, PROBES
-from reid_dist.relevance.protocols import REASONS
+from reid_dist.relevance.protocols import NOT_COUNTED
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 Request = tuple[list[Int64], Callable[..., Float64]]
 """Sums by identity, the last of them the denominator, and a value of sums over identities."""
-
-_NOT_COUNTED = REASONS.index("camera_not_counted")
 
 # Distances near an equal error rate, and over all genuine ones.
 _N_DENSE, _N_WIDE = 48, 15
@@ -53,7 +51,7 @@ def verification_intervals(
     metrics = [metric for metric in checked.metrics if metric.family.needs in (PAIRS, PROBES)]
     if level is None or not metrics:
         return None
-    pairs = CountedPairs(ranked, ranked.reason != _NOT_COUNTED, job.query.pids)
+    pairs = CountedPairs(ranked, ranked.reason != NOT_COUNTED, job.query.pids)
     intervals = Intervals(level, checked.values["seed"], len(pairs.identities))
     ends = {}
     for metric in metrics:

@@ -24,6 +24,9 @@ JUNK_PID = -1
 CAMERA_NOT_COUNTED = "camera_not_counted"
 REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", CAMERA_NOT_COUNTED)
 
+NOT_COUNTED: Final = REASONS.index(CAMERA_NOT_COUNTED)
+"""Number of the reason of queries that a protocol does not count; all others make impostors."""
+
 LEFT_OUT: Final = "left out"
 ZERO: Final = "counts as 0"
 InvalidQuery = Literal["left out", "counts as 0"]
@@ -234,16 +237,16 @@ def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: 
     if base is not None:
         changed = f" with other {', '.join(parts)}" if parts else ""
         start = replace(base, summary=f"{base.name}{changed}", source=f"this job; {base.source}")
-    protocol = replace(start, **{"name": name, **{part: _frozen(value) for part, value in parts.items()}})
+    protocol = replace(start, **{"name": name, **{part: frozen(value) for part, value in parts.items()}})
     _refuse_unusable(protocol)
     return protocol
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """Lists and arrays as the tuples of a value."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple | range) else value
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple | range) else value
 
 
 def _refuse_unusable(protocol: Protocol) -> None:
