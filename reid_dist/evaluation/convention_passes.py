@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, info
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
@@ -29,7 +30,7 @@ from reid_dist.engine.reductions.single_shot_counts import SingleShot
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 from reid_dist.evaluation.convention_settings import Setting, codes_of, settings_for
-from reid_dist.evaluation.convention_stages import EVERY_TREATMENT, PLAIN, Stages, parse_also, passes_of
+from reid_dist.evaluation.convention_stages import PLAIN, Stages, parse_also, passes_of
 from reid_dist.evaluation.convention_table import (
     ALLOWED,
     Conventions,
@@ -46,6 +47,7 @@ from reid_dist.evaluation.report_assembly import QueryCounts
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metrics
 from reid_dist.relevance.protocols import Protocol
+from reid_dist.reports.notes import input_notes
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 
@@ -53,16 +55,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 DEFAULT_DISTANCES: Final = ("cosine", "euclidean")
-
-_SAME_RANKS: Final = (
-    "Euclidean distances of rows scaled to length 1 rank as cosine, and sqeuclidean as euclidean, but for rounding: "
-    "they have no rows of their own"
-)
-
-_ALSO: Final = (
-    "expansions, re-rankings and treatments of features are left out: --also NAME, also=[…]; "
-    f"{EVERY_TREATMENT} for all of the last"
-)
 
 # The stage of progress where passes are counted.
 _PASSES: Final = "passes"
@@ -134,7 +126,7 @@ def conventions(
     names = [distances] if isinstance(distances, str) else list(dict.fromkeys(distances or DEFAULT_DISTANCES))
     measures = [DISTANCES.get(name) for name in names]
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    notes: list[str] = []
+    notes: list[Finding] = []
     measures = _usable(measures, query, gallery, notes, given=distances is not None)
     settings, omitted = settings_for(query, gallery, single_shot=single_shot)
     with begin_session(client, workspace, progress, chunk_rows) as session:
@@ -145,13 +137,13 @@ def conventions(
     rows = _rows(settings, {each: ranked[each] for each in alike}, chosen, alike, query.pids)
     if not rows:
         raise InputError(f"{', '.join(metric.name for metric in chosen)}: of no convention that these sets allow")
-    notes += [_SAME_RANKS] if stages else [_SAME_RANKS, _ALSO]
+    notes += [info("euclidean_ranks"), *([] if stages else [info("also_left_out")])]
     return Conventions(
         rows=rows,
         targets=wanted,
         candidates=find_candidates(rows, wanted),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        notes=tuple(dict.fromkeys([*omitted, *notes, *query.notes, *gallery.notes])),
+        notes=tuple(dict.fromkeys([*omitted, *notes, *input_notes(query, gallery)])),
     )
 
 
@@ -170,7 +162,7 @@ def _metrics(given: str | Sequence[str] | None, of_targets: Sequence[str], *, si
 
 
 def _usable(
-    measures: list[Distance], query: FeatureSet, gallery: FeatureSet, notes: list[str], *, given: bool
+    measures: list[Distance], query: FeatureSet, gallery: FeatureSet, notes: list[Finding], *, given: bool
 ) -> list[Distance]:
     """Distances that the sets allow; of those that were `given`, none is left out."""
     found = []
@@ -180,7 +172,7 @@ def _usable(
         except InputError as error:
             if given or not measure.needs_length:
                 raise
-            notes.append(f"the distance {measure.name} is left out: {error}")
+            notes.append(info("unfit_distance", distance=measure.name, why=str(error)))
         else:
             found.append(measure)
     return found
@@ -301,7 +293,7 @@ def _ranks_under(protocols: Sequence[Protocol], results: Results) -> list[_Ranks
 
 
 def _with_valid_query(
-    query: FeatureSet, gallery: FeatureSet, settings: Sequence[Pair], ranked: Ranked, notes: list[str]
+    query: FeatureSet, gallery: FeatureSet, settings: Sequence[Pair], ranked: Ranked, notes: list[Finding]
 ) -> tuple[list[Pair], Ranked]:
     """Leave out settings under which no query is valid, as a run of their own would be refused."""
     first = next(iter(ranked.values()))
@@ -313,7 +305,7 @@ def _with_valid_query(
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, QueryCounts(first[0].ranked).invalid))
     out = [pair[0].name for pair, each in zip(settings, valid, strict=True) if not each]
     if out:
-        notes.append(f"no query has a relevant item under {'; '.join(out)}: left out")
+        notes.append(info("no_valid_query_under", conventions=out))
     kept = np.flatnonzero(valid).tolist()
     return [settings[place] for place in kept], {name: [each[place] for place in kept] for name, each in ranked.items()}
 
@@ -321,7 +313,7 @@ def _with_valid_query(
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _distinct_passes(ranked: Ranked, notes: list[str]) -> dict[Pass, list[Pass]]:
+def _distinct_passes(ranked: Ranked, notes: list[Finding]) -> dict[Pass, list[Pass]]:
     """Passes by the first one that gives the same ranks under every setting."""
     first: dict[tuple[str, ...], Pass] = {}
     alike: dict[Pass, list[Pass]] = {}
@@ -329,8 +321,7 @@ def _distinct_passes(ranked: Ranked, notes: list[str]) -> dict[Pass, list[Pass]]
         earlier = first.setdefault(tuple(ranks.fingerprint for ranks in found), each)
         alike.setdefault(earlier, []).append(each)
         if earlier != each:
-            names = (_named(one) for one in (each, earlier))
-            notes.append("{} gives the ranks of {} under every convention and has no rows of its own".format(*names))
+            notes.append(info("ranks_alike", distance=_named(each), other=_named(earlier)))
     return alike
 
 

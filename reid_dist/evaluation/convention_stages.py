@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from reid_dist.core.findings import Finding, info
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.engine.distances import Distance
@@ -90,7 +91,7 @@ def passes_of(
     gallery: FeatureSet,
     measures: Sequence[Distance],
     also: Sequence[Stages],
-    notes: list[str],
+    notes: list[Finding],
 ) -> list[tuple[Distance, Stages]]:
     """Passes of a table: the features as they are under each distance, then each of the stages under those it allows.
 
@@ -109,7 +110,10 @@ def passes_of(
                 fit.append((measure, stages))
         if not fit:
             raise problems[0][1]
-        notes += [f"{stages.name} is left out under {measure.name}: {error}" for measure, error in problems]
+        notes += [
+            info("unfit_stages", stages=stages.name, distance=measure.name, why=str(error))
+            for measure, error in problems
+        ]
         found += fit
     if len(found) > MOST:
         raise InputError(

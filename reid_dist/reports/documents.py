@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, Final, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 
+from reid_dist.core.findings import CAUTION, Finding, gravest_first
 from reid_dist.core.json_text import parse_json
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.reports.heading import Heading
@@ -76,6 +77,26 @@ class DocumentReport(JsonResult):
     @abstractmethod
     def heading(self) -> Heading:
         """Name of the run (without one, its stages), date, version, digest and command."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def notes(self) -> list[Finding]:
+            """Findings of the run."""
+
+    @property
+    @abstractmethod
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Notes and weak evidence, each once, the gravest first."""
+        # A note on intervals that are too narrow says how few identities there are, and more.
+        is_said = any(each.code == "narrow_intervals" and not each.values["rates"] for each in self.notes)
+        said = ("few_identities", CAUTION) if is_said else ()
+        weak = (each for each in self.weak_evidence if (each.code, each.severity) != said)
+        return gravest_first([*weak, *self.notes])
 
     @abstractmethod
     def summary(self) -> Summary:
@@ -195,6 +216,7 @@ class DocumentReport(JsonResult):
         try:
             # A report of an earlier version has no benchmark and no spec; every other entry is always there.
             restored = {"benchmark": None, "spec": {}, **cls.restored(dict(document), read, where)}
+            restored["notes"] = [*map(Finding.restored, restored["notes"])]
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -231,6 +253,8 @@ def plain(value: object) -> Any:
             return int(value)
         case float():
             return float(value) if math.isfinite(value) else None
+        case Finding():
+            return value.to_dict()
         case Mapping():
             return {str(name): plain(item) for name, item in value.items()}
         case Sequence():

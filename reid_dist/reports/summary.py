@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.findings import Finding, lines_of
 from reid_dist.core.formatting import aligned, shortened
 from reid_dist.core.optional_packages import import_extra
 
@@ -24,7 +25,7 @@ class Summary:
     heads: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     facts: Mapping[str, str]
-    notes: Sequence[str] = ()
+    notes: Sequence[Finding] = ()
 
     def to_text(self) -> str:
         """Return plain text."""
@@ -53,7 +54,8 @@ class Summary:
         return [*self.rows[:half], left_out, *self.rows[-half:]]
 
     def _lines(self) -> list[tuple[str, str]]:
-        lines = [*self.facts.items(), *(("note", shortened(note, _NOTE_LENGTH)) for note in self.notes[:_MOST_NOTES])]
+        notes = ((word, shortened(text, _NOTE_LENGTH)) for word, text in lines_of(self.notes)[:_MOST_NOTES])
+        lines = [*self.facts.items(), *notes]
         if len(self.notes) > _MOST_NOTES:
             lines.append(("notes", f"{len(self.notes) - _MOST_NOTES} more in .notes"))
         return lines

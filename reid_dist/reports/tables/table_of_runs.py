@@ -164,7 +164,7 @@ def compare_runs(
         unit=unit,
         n_resamples=int(n_resamples),
         seed=int(seed),
-        notes=tuple(missing),
+        notes=tuple(map(str, missing)),
     )
 
 
@@ -341,5 +341,4 @@ def _notes(
         n_pairs = math.comb(len(reports), 2)
         if (needed := math.ceil(2 * n_pairs / (1 - draws.level))) > draws.n_resamples:
             yield f"{integer(draws.n_resamples)} draws cannot show one difference of so many; draw {integer(needed)}"
-    if few := few_units(n_units, draws.unit):
-        yield few
+    yield from map(str, few_units(n_units, draws.unit))
