@@ -81,7 +81,9 @@ class _Components(BaseModel):
 
     def compose(self) -> Protocol:
         """Make the protocol; components that do not fit are refused, and None is what it is for a `Protocol`."""
-        values = {name: getattr(self, name) for name in self.model_fields_set if name not in ("name", "base")}
+        # In the order of the fields, as the summary names them.
+        given = [name for name in type(self).model_fields if name in self.model_fields_set]
+        values = {name: getattr(self, name) for name in given if name not in ("name", "base")}
         optional = [name for name, kind in get_type_hints(Protocol).items() if NoneType in get_args(kind)]
         components = {name: value for name, value in values.items() if value is not None or name in optional}
         return compose_protocol(self.name, base=self.base, **components)
