@@ -105,9 +105,11 @@ def command(
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import read_job
+    from reid_dist.evaluation.projection import draws_equal_errors
     from reid_dist.evaluation.sides import fused_sides, parse_model
     from reid_dist.evaluation.splits import SplitJob
     from reid_dist.evaluation.sweeps import grid_of
+    from reid_dist.metrics.metric import parse_metrics
     from reid_dist.stages.expansion.expansion_steps import parse_expand
     from reid_dist.stages.reranking.rerankers import parse_rerank
     from reid_dist.stages.session import planned_memory
@@ -178,6 +180,9 @@ def command(
         speed = f"{speed}, {read_rate:g} GB/s from storage"
     per_worker = plan.task_bytes * -(-n_threads // n_workers)
     n_splits, in_all = (1, "") if splits is None else (splits.trials.n_splits, " for all splits")
+    is_drawn = splits is None and swept is None
+    level = options["confidence"] if is_drawn else None
+    n_passes = 1 + draws_equal_errors(parse_metrics(options["metrics"] or ()), level)
     rows = {
         **({} if swept is None else {"sweep": swept}),
         **({} if splits is None else {"splits": f"{n_splits}, one after the other, each at most as below"}),
@@ -194,7 +199,10 @@ def command(
         "products": _products_line(plan, policy),
         **({"gpu": _gpu_line(plan, policy, n_gpus)} if policy.expects_device(plan.flop // 2) else {}),
         **(
-            {"passes": "1, or 2 if more distances lie around thresholds over all pairs than a task may count"}
+            {
+                "passes": f"{n_passes}, or {n_passes + 1} if more distances lie around thresholds over all pairs than a "
+                "task may count"
+            }
             if plan.bracket_counts
             else {}
         ),

@@ -69,8 +69,6 @@ class Stages:
 
     def refuse_unfit(self, query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:
         """Refuse a distance under which the stages are not defined."""
-        if self.name == LENGTH_1 and not distance.sees_length:
-            raise InputError("lengths of rows make no difference but for rounding")
         refuse_unlike_lengths(query, gallery, self.expand, distance)
         if self.rerank is not None:
             self.rerank.graph_distance(distance)
@@ -95,20 +93,23 @@ def passes_of(
 ) -> list[tuple[Distance, Stages]]:
     """Passes of a table: the features as they are under each distance, then each of the stages under those it allows.
 
-    A distance under which stages are not defined is left out, with a note; `InputError` if that is every distance, or
-    if there are too many passes.
+    A distance under which stages are not defined, or make no difference, is left out, with a note; `InputError` if they
+    are defined under no distance, or if there are too many passes.
     """
     found = [(measure, PLAIN) for measure in measures]
     for stages in also:
         fit, problems = [], []
         for measure in measures:
+            if stages.name == LENGTH_1 and not measure.sees_length:
+                notes.append(info("no_lengths", stages=stages.name, distance=measure.name))
+                continue
             try:
                 stages.refuse_unfit(query, gallery, measure)
             except InputError as error:
                 problems.append((measure, error))
             else:
                 fit.append((measure, stages))
-        if not fit:
+        if problems and not fit:
             raise problems[0][1]
         notes += [
             info("unfit_stages", stages=stages.name, distance=measure.name, why=str(error))

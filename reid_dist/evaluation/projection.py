@@ -17,7 +17,7 @@ from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.metrics.metric import METRICS, PAIRS, RANKS, SINGLE_SHOT
+from reid_dist.metrics.metric import METRICS, PAIRS, RANKS, SINGLE_SHOT, Metric
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
 from reid_dist.relevance.protocols import Protocol
@@ -49,13 +49,17 @@ def memory_besides_ranks(
 ) -> ExtraMemory:
     """The same of an evaluation, with that of its intervals."""
     held = extra_memory_of(checked.protocol, checked.rerank, gallery, scorer, per_query, outputs)
-    errors = [each for each in checked.metrics if each.family.needs == PAIRS and not each.family.takes_share]
-    if errors and checked.values["confidence"] is not None:
+    if draws_equal_errors(checked.metrics, checked.values["confidence"]):
         from reid_dist.engine.outputs.impostor_distances import held_by_queries
         from reid_dist.evaluation.verification_intervals import N_AROUND
 
         held += held_by_queries(N_AROUND)
     return held
+
+
+def draws_equal_errors(metrics: Sequence[Metric], level: float | None) -> bool:
+    """Whether intervals of equal error rates are requested, for which one more pass is made."""
+    return level is not None and any(each.family.needs == PAIRS and not each.family.takes_share for each in metrics)
 
 
 def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
