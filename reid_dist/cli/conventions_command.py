@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,12 +14,14 @@ from reid_dist.cli.click_options import (
     RunOptions,
     option,
     options_in_threads,
+    shared_options,
+    sides_arguments,
 )
+from reid_dist.evaluation.options import LEFT_OUT
 
 
 @click.command("conventions", cls=GroupedCommand)
-@click.argument("query")
-@click.argument("gallery")
+@sides_arguments
 @option(
     "--target",
     "targets",
@@ -65,6 +68,7 @@ from reid_dist.cli.click_options import (
     metavar="FILE",
     help="Also write the table as JSON there.",
 )
+@shared_options(*LEFT_OUT)
 @options_in_threads("table")
 def command(
     query: str,
@@ -77,6 +81,7 @@ def command(
     kept: Path | None,
     as_json: bool,
     run: RunOptions,
+    **left_out: Any,
 ) -> None:
     """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
 
@@ -90,7 +95,7 @@ def command(
     \b
     Examples:
       reid-dist conventions data/query.zarr data/gallery.zarr --output results/conventions.json
-      reid-dist conventions pytorch_result.mat pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
+      reid-dist conventions pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
       reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
       reid-dist conventions q.zarr g.zarr --target mAP=85.1 --also k_reciprocal --also treatments
     """
@@ -108,7 +113,7 @@ def command(
     # Before anything is read.
     parse_targets(targets)
     parse_also(also)
-    near, far = open_sides(query, gallery)
+    near, far = open_sides(query, gallery, **left_out)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         table = conventions(
             near,

@@ -143,7 +143,7 @@ class SplitReport(DocumentReport):
         If the three mappings of values do not belong together.
     """
 
-    what = "report of splits"
+    _what = "report of splits"
     another = "other splits"
     document = "splits.json"
     page = "splits.html"
@@ -240,7 +240,7 @@ class SplitReport(DocumentReport):
         return render_splits(self.to_dict(), self.findings)
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         means = {
             name: {metric: restored_number(value) for metric, value in entries[name].items()}

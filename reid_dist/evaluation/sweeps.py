@@ -142,7 +142,7 @@ class SweepReport(DocumentReport):
         If rows name different parameters or metrics.
     """
 
-    what = "sweep"
+    _what = "sweep"
     another = "another sweep"
     document = "sweep.json"
     page = "sweep.html"
@@ -252,10 +252,10 @@ class SweepReport(DocumentReport):
         }
         return make_frame(columns, index="point")
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Return the entries of the document, ``best`` after ``rows``."""
         found = {}
-        for name, value in super().entries().items():
+        for name, value in super()._entries().items():
             found[name] = value
             if name == "rows":
                 found["best"] = self.best
@@ -266,7 +266,7 @@ class SweepReport(DocumentReport):
         return render_sweep(self.to_dict(), self.findings)
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         for row in entries["rows"]:
             row["metrics"] = {name: restored_number(value) for name, value in row["metrics"].items()}

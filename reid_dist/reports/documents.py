@@ -59,13 +59,13 @@ class DocumentReport(JsonResult):
     """Name of the file of the document."""
     page: ClassVar[str]
     """Name of the file of the page."""
-    beside: ClassVar[tuple[str, ...]] = ()
+    _beside: ClassVar[tuple[str, ...]] = ()
     """Names of all other files that a report may have."""
-    what: ClassVar[str]
+    _what: ClassVar[str]
     """Kind of report, for messages."""
     another: ClassVar[str] = "the report of another job"
     """What one of another spec is called in an error."""
-    remedy: ClassVar[str] = "evaluate again"
+    _remedy: ClassVar[str] = "evaluate again"
     """What to do about a damaged document."""
 
     @property
@@ -117,16 +117,16 @@ class DocumentReport(JsonResult):
     def prepare_save(cls) -> None:
         """Import what `save` needs, where that takes long."""
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of the document without schema and digests, in their order."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def writers(self) -> dict[str, Writer]:
+    def _writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page, by name."""
         return {}
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name, from a document, in which None is not finite, and the files beside it."""
         return entries
 
@@ -135,7 +135,7 @@ class DocumentReport(JsonResult):
 
         Numbers that are not finite are None, as JSON has no others.
         """
-        entries = {"schema": self.schema, **self.entries(), "result_digest": self.result_digest}
+        entries = {"schema": self.schema, **self._entries(), "result_digest": self.result_digest}
         return with_digest({name: plain(value) for name, value in entries.items()})
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -162,9 +162,9 @@ class DocumentReport(JsonResult):
         path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
         # "replace": a path that is not UTF-8 may occur in the page; it is shown there, never read back.
         texts = {self.page: self.to_html().encode("utf-8", "replace"), self.document: self.to_json().encode("ascii")}
-        writers = self.writers()
+        writers = self._writers()
         writers |= {name: partial(_write, text) for name, text in texts.items()}
-        write_together(path, writers, known=self.beside)
+        write_together(path, writers, known=self._beside)
         return path
 
     @classmethod
@@ -183,10 +183,10 @@ class DocumentReport(JsonResult):
             If it cannot be read, is of another schema, or of an earlier version.
         """
         path = refuse_uri(directory)
-        where = f"{cls.what} in {os.fspath(directory)}"
+        where = f"{cls._what} in {os.fspath(directory)}"
         text = read_bytes(path, cls.document)
         if text is None:
-            if any((path / name).exists() for name in (cls.page, *cls.beside)):
+            if any((path / name).exists() for name in (cls.page, *cls._beside)):
                 raise IncompleteStoreError(
                     f"{path} has no {cls.document}: the report was never finished; evaluate again"
                 )
@@ -209,19 +209,19 @@ class DocumentReport(JsonResult):
         try:
             document = parse_json(text)
         except InputError as error:
-            raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls.remedy}") from error
+            raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls._remedy}") from error
         if not isinstance(document, dict):
             raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
-        _verify(document, cls.schema, where, cls.remedy)
+        _verify(document, cls.schema, where, cls._remedy)
         try:
             # A report of an earlier version has no benchmark and no spec; every other entry is always there.
-            restored = {"benchmark": None, "spec": {}, **cls.restored(dict(document), read, where)}
+            restored = {"benchmark": None, "spec": {}, **cls._restored(dict(document), read, where)}
             restored["notes"] = [*map(Finding.restored, restored["notes"])]
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = error if isinstance(error, InputError) else repr(error)
-            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls.remedy}") from error
+            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls._remedy}") from error
         return report
 
 

@@ -65,9 +65,9 @@ class OperatingPoints(DocumentReport):
 
     # The first had no intervals of histograms, of rates at their edges and of calibration errors.
     schema = 2
-    what = "report of operating points"
+    _what = "report of operating points"
     # A run with damaged points beside it is whole without them.
-    remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"
+    _remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"
     document = DOCUMENT
     page = PAGE
 
@@ -160,7 +160,7 @@ class OperatingPoints(DocumentReport):
         return render_operating_points(self.to_dict(), self.findings)
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         return {**entries, "table": {name: [*values] for name, values in entries["table"].items()}}
 

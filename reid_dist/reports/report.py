@@ -130,11 +130,12 @@ class Report(ReportData):
         Parameters
         ----------
         table
-            ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` and,
-            if there are any, ``camid`` first, then all other arrays of `per_query`.  ``"metrics"``: one row per metric,
-            with ``value``, the ends ``low`` and ``high`` of its interval (NaN for none) and its ``definition``.
-            A breakdown of the report, such as ``"camera"``: one row per group, pair of cameras or gallery size, with
-            each metric, and with ``_low`` and ``_high`` after its name the ends of its interval, if there are any.
+            ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` first,
+            and ``camid``, ``item_id`` and ``image_path`` where there are any, then all other arrays of `per_query`.
+            ``"metrics"``: one row per metric, with ``value``, the ends ``low`` and ``high`` of its interval (NaN for
+            none) and its ``definition``.  A breakdown of the report, such as ``"camera"``: one row per group, pair of
+            cameras or gallery size, with each metric, and with ``_low`` and ``_high`` after its name the ends of its
+            interval, if there are any.
 
         Raises
         ------
@@ -142,9 +143,10 @@ class Report(ReportData):
             If pandas is not installed (``pip install 'reid-dist[pandas]'``), or there is no such table.
         """
         if table == "per_query":
-            labels = [name for name in ("pid", "camid") if name in self.per_query]
-            order = [*labels, *(name for name in self.per_query if name not in labels)]
-            return make_frame({name: self.per_query[name] for name in order}, index="query")
+            first = [name for name in ("pid", "camid") if name in self.per_query]
+            items = {} if self.names is None else self.names.query
+            values: dict[str, Any] = {**{name: self.per_query[name] for name in first}, **items, **self.per_query}
+            return make_frame(values, index="query")
         if table in self.breakdowns:
             from reid_dist.reports.sections.breakdown_section import breakdown_columns
 
