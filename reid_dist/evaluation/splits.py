@@ -59,7 +59,7 @@ from reid_dist.reports.notes import input_notes, label_notes, side_notes
 from reid_dist.reports.split_page import render_splits, split_tables
 from reid_dist.reports.tabular.table import Table, notes_of
 from reid_dist.reports.words import published
-from reid_dist.stages.expansion import describe_expansion
+from reid_dist.stages.expansion.expansion_steps import describe_expansion
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.importers.row_lists import read_split_rows

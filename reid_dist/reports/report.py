@@ -9,6 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.reports.documents import make_frame
 from reid_dist.reports.report_data import ReportData
@@ -106,7 +107,7 @@ class Report(ReportData):
 
         return [report_table(self)]
 
-    def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:
+    def to_pandas(self, table: str = "per_query") -> Any:
         """Return a `pandas.DataFrame`.
 
         Parameters
@@ -115,7 +116,9 @@ class Report(ReportData):
             ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` first,
             and ``camid``, ``item_id`` and ``image_path`` where there are any, then all other arrays of `per_query`.
             ``"metrics"``: one row per metric, with ``value``, the ends ``low`` and ``high`` of its interval (NaN for
-            none) and its ``definition``.
+            none) and its ``definition``.  A breakdown of the report, such as ``"camera"``: one row per group, pair of
+            cameras or gallery size, with each metric, and with ``_low`` and ``_high`` after its name the ends of its
+            interval, if there are any.
 
         Raises
         ------
@@ -127,8 +130,12 @@ class Report(ReportData):
             items = {} if self.names is None else self.names.query
             values: dict[str, Any] = {**{name: self.per_query[name] for name in first}, **items, **self.per_query}
             return make_frame(values, index="query")
+        if table in self.breakdowns:
+            from reid_dist.reports.sections.breakdown_section import breakdown_columns
+
+            return make_frame(breakdown_columns(table, self.breakdowns[table]), index="row")
         if table != "metrics":
-            raise InputError(f"table must be 'per_query' or 'metrics', found {table!r}")
+            raise InputError(did_you_mean("table", str(table), ["per_query", "metrics", *self.breakdowns]))
         from reid_dist.reports.sections.metrics import metric_names
 
         names = metric_names(self)

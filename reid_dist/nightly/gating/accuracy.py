@@ -302,7 +302,7 @@ def _tested(metric: MetricComparison, comparison: Comparison) -> Change:
         difference=plain(metric.difference),
         lost=tuple(metric.lost),
     )
-    if metric.untested or metric.interval is None or metric.p_value is None or metric.verdict is None:
+    if metric.untested or metric.interval is None or metric.verdict is None:
         return replace(change, untested=metric.untested)
     return replace(
         change,
