@@ -10,7 +10,7 @@ from rich.text import Text
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.averages import RunAverage
 from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
-from reid_dist.reports.words import interval, metric_value
+from reid_dist.reports.words import metric_value
 
 _DIGEST_DIGITS = 16
 
@@ -28,10 +28,7 @@ def _metrics(average: RunAverage) -> Table:
     table.add_column("metric", style="bold", overflow="fold")
     add_numbers(table, "mean", "spread", "lowest", "highest", f"{100 * average.level:g} % interval")
     for metric in average.metrics:
-        numbers = (metric.mean, metric.spread, metric.lowest, metric.highest)
-        ends = None if metric.interval is None else (metric.interval.low, metric.interval.high)
-        cells = (*(metric_value(metric.name, number) for number in numbers), interval(metric.name, ends))
-        table.add_row(Text(metric.name), *map(Text, cells))
+        table.add_row(*map(Text, metric.cells))
     return table
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from reid_dist.core.formatting import counted, integer
-from reid_dist.reports.comparison import Comparison, MetricComparison
+from reid_dist.reports.comparison import Comparison
 from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
-from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
-from reid_dist.reports.words import metric_value
+from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE
 
 _DIGEST_DIGITS = 16
 
@@ -30,24 +27,8 @@ def _metrics(comparison: Comparison) -> Table:
     add_numbers(table, "baseline", "candidate", "change", f"{100 * comparison.level:g} % interval", "p")
     table.add_column("verdict", no_wrap=True, style="cyan")
     for metric in comparison.metrics:
-        values = [metric_value(metric.name, value) for value in (metric.baseline, metric.candidate)]
-        table.add_row(Text(metric.name), *values, _points(metric.difference), *_test(metric), metric.verdict or "-")
+        table.add_row(*map(Text, metric.cells))
     return table
-
-
-def _points(difference: float) -> str:
-    """Return a difference of shares in points; zero has no sign, and a small difference keeps its own."""
-    if math.isnan(difference):
-        return "-"
-    text = f"{100 * difference:+.2f}"
-    return "0.00" if text in ("+0.00", "-0.00") and difference == 0 else text
-
-
-def _test(metric: MetricComparison) -> tuple[str, str]:
-    if metric.interval is None or metric.p_value is None:
-        return "-", "-"
-    p_value = p_value_text(metric.p_value).removeprefix("= ").replace("< ", "<")
-    return escape(f"[{_points(metric.interval.low)}, {_points(metric.interval.high)}]"), p_value
 
 
 def _facts(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[tuple[str, str]]:

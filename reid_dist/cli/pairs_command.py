@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from reid_dist.cli.click_options import result_options
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from reid_dist.evaluation.pairs import PairResult
 
 
 @click.command("pairs")
@@ -63,7 +57,7 @@ def command(
     from reid_dist.cli.progress import rows_progress
     from reid_dist.cli.saved_text import deliver_result, refuse_existing
     from reid_dist.evaluation.pairs import DEFAULT_METRICS, evaluate_pairs
-    from reid_dist.reports.console import print_parts
+    from reid_dist.reports.console import print_parts, summary_parts
     from reid_dist.stores import open_features
     from reid_dist.stores.importers.row_lists import read_pair_list
 
@@ -83,33 +77,4 @@ def command(
             folds=folds,
             progress=lambda done, n: progress(done, n, "pairs"),
         )
-    deliver_result(result, output, lambda: print_parts(_values(result), _facts(result)), as_json=as_json)
-
-
-def _values(result: PairResult) -> Table:
-    from reid_dist.reports.console import value_table
-    from reid_dist.reports.words import metric_value
-
-    table = value_table("metric", "value", "threshold")
-    accuracy = result.accuracy
-    for name, value in result.metrics.items():
-        table.add_row(name, metric_value(name, value), f"{result.thresholds[name]:.6g}")
-    table.add_row("accuracy", f"{100 * accuracy.best:.2f} %", f"{accuracy.threshold:.6g}")
-    if accuracy.folds:
-        spread = f"{100 * accuracy.mean:.2f} % ± {100 * accuracy.spread:.2f}"
-        table.add_row(f"accuracy, {len(accuracy.folds)} folds", spread, "")
-    return table
-
-
-def _facts(result: PairResult) -> Table:
-    from reid_dist.core.formatting import integer
-    from reid_dist.reports.console import fact_table
-
-    table = fact_table()
-    counts = result.counts
-    table.add_row("pairs", f"{integer(counts['n_genuine'])} genuine, {integer(counts['n_impostor'])} impostor")
-    table.add_row("distance", f"{result.distance['name']}: {result.distance['definition']}")
-    table.add_row("digest", result.result_digest[:16])
-    if result.accuracy.folds:
-        table.add_row("folds", "mean ± sample standard deviation; the threshold of a fold is the best of all others")
-    return table
+    deliver_result(result, output, lambda: print_parts(*summary_parts(result.summary())), as_json=as_json)

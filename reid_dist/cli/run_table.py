@@ -8,10 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.reports.console import fact_table, print_parts, value_table
-from reid_dist.reports.tables import Cell, Group, RunTable
-from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
-
-BEST = "*"
+from reid_dist.reports.tables import Group, RunTable
+from reid_dist.reports.tables.run_table_values import BEST
+from reid_dist.reports.tables.texts import heads, interval_text, notes_of, plain_value
 
 # In 80 characters, beside the names of runs.
 _METRICS_AT_ONCE = 5
@@ -52,16 +51,11 @@ def _metrics(table: RunTable, group: Group, columns: range, *, intervals: bool, 
     for row in group.ranked:
         cells = []
         for at in columns:
-            cells.append(_value(table.metrics[at], row.cells[at], letters=letters))
+            cells.append(plain_value(table.metrics[at], row.cells[at], letters=letters))
             if intervals:
                 cells.append(interval_text(table.metrics[at], row.cells[at]) or "-")
         shown.add_row(*map(Text, (row.name, *row.stages, *cells)))
     return shown
-
-
-def _value(name: str, cell: Cell, *, letters: bool) -> str:
-    mark = cell.mark(letters=letters)
-    return f"{BEST if cell.is_best else ''}{number(name, cell.value)}{f' {mark}' if mark else ''}"
 
 
 def _facts(table: RunTable, group: Group, *, intervals: bool, letters: bool) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,9 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.core.segments import entry_numbers, segment_offsets, take_segments
+from reid_dist.core.summary import Summarised, Summary
 
 Int64 = NDArray[np.int64]
 UNKNOWN_CAMERA: Final = -1
@@ -279,8 +281,8 @@ class RankedQueries:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+@dataclass(frozen=True, slots=True, repr=False)
+class Neighbours(Summarised):
     """The nearest gallery rows of each query by (distance, gallery row); -1 and inf where there are no more."""
 
     # Gallery rows and canonical distances, (n_query, k).
@@ -289,3 +291,13 @@ class Neighbours:
     # Which of them the protocol calls junk and relevant, (n_query, k); None outside an evaluation.
     junk: NDArray[np.bool_] | None = None
     relevant: NDArray[np.bool_] | None = None
+
+    def summary(self) -> Summary:
+        """Return the lengths of the lists."""
+        return lists_summary("Neighbours", self.index.shape)
+
+
+def lists_summary(name: str, shape: tuple[int, ...]) -> Summary:
+    """Return the summary of ranked lists, (n_query, k)."""
+    n_query, k = shape
+    return Summary(f"{name}: {counted(k, 'nearest item')} of each of {counted(n_query, 'query')}")

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from reid_dist.core.formatting import aligned
+from reid_dist.core.formatting import counted, integer
+from reid_dist.core.summary import Summary
 from reid_dist.errors import InputError
 from reid_dist.evaluation.convention_settings import Code, Setting
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metric
@@ -41,6 +42,9 @@ class Target:
     number: str
     scale: int
     metrics: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.metric}={self.number}{'%' if self.scale == 100 else ''}"
 
     @property
     def digits(self) -> int:
@@ -120,8 +124,8 @@ def default_names() -> list[str]:
 SCHEMA: Final = 1
 """The version of tables as JSON."""
 
-# Rows in a console.
-_SHOWN: Final = 20
+# Rows of the summary.
+_SHOWN: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +227,16 @@ class Conventions(JsonResult):
         """Candidates that give every target to its printed digits."""
         return tuple(each for each in self.candidates if each.matches)
 
-    def __repr__(self) -> str:
-        order = dict.fromkeys(place for each in self.candidates for place in each.rows) or range(len(self.rows))
-        rows = [self.rows[place] for place in order]
-        shown = [(metric_value(row.metric, row.value), row.metric, row.setting.name, row.distance) for row in rows]
-        more = [f"… {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
-        return "\n".join([*aligned([("value", "metric", "setting", "distance"), *shown[:_SHOWN]], n_left=4), *more])
+    def summary(self) -> Summary:
+        """Return the table of the first rows, those nearest to the targets if there are any."""
+        order = list(dict.fromkeys(place for each in self.candidates for place in each.rows))
+        rows = [self.rows[place] for place in order or range(len(self.rows))]
+        shown = [(row.metric, metric_value(row.metric, row.value), row.setting.name, row.distance) for row in rows]
+        facts = {"rows": f"the first {_SHOWN} of {integer(len(shown))}"} if len(shown) > _SHOWN else {}
+        title = f"Conventions: {counted(len(self.rows), 'value')}"
+        if self.targets:
+            title += f", {counted(len(self.matches), 'match')} of {', '.join(map(str, self.targets))}"
+        return Summary(title, ("metric", "value", "setting", "distance"), shown[:_SHOWN], facts, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""

@@ -7,16 +7,17 @@ are canonical, so that the values do not depend on the order of the pairs or on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import counted, integer, percent
 from reid_dist.core.model import RowRange
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.segments import entry_owners, order_of_rows
+from reid_dist.core.summary import Summary
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.scorers import read_block
@@ -29,6 +30,7 @@ from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import JsonResult, plain
+from reid_dist.reports.words import metric_value
 from reid_dist.stores import FeatureSet, FeatureSource
 from reid_dist.stores.featureset import ranges_with, read_scattered
 from reid_dist.stores.labels import join_numbers
@@ -69,7 +71,7 @@ class Accuracy:
     spread: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class PairResult(JsonResult):
     """Verification over listed pairs.
 
@@ -100,7 +102,7 @@ class PairResult(JsonResult):
     curves: dict[str, Float64]
     distance: dict[str, str]
     inputs: dict[str, Any]
-    distances: Float64 = field(repr=False)
+    distances: Float64
 
     @property
     def result_digest(self) -> str:
@@ -114,6 +116,30 @@ class PairResult(JsonResult):
                 "curves": self.curves,
             }
         )
+
+    def summary(self) -> Summary:
+        """Return the table of values and thresholds."""
+        accuracy = self.accuracy
+        rows = [
+            (name, metric_value(name, value), f"{self.thresholds[name]:.6g}") for name, value in self.metrics.items()
+        ]
+        rows.append(("accuracy", percent(accuracy.best), f"{accuracy.threshold:.6g}"))
+        if accuracy.folds:
+            rows.append(
+                (
+                    f"accuracy, {len(accuracy.folds)} folds",
+                    f"{percent(accuracy.mean)} ± {100 * accuracy.spread:.2f}",
+                    "",
+                )
+            )
+        facts = {
+            "pairs": f"{integer(self.counts['n_genuine'])} genuine, {integer(self.counts['n_impostor'])} impostor",
+            "distance": f"{self.distance['name']}: {self.distance['definition']}",
+            "digest": self.result_digest[:16],
+        }
+        if accuracy.folds:
+            facts["folds"] = "mean ± sample standard deviation; the threshold of a fold is the best of all others"
+        return Summary("PairResult", ("metric", "value", "threshold"), rows, facts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain Python values; what is not a finite number is None."""

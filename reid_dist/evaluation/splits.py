@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from reid_dist._version import __version__
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
+from reid_dist.core.summary import Summary, make_frame
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.task_graph import Progress
@@ -56,7 +57,6 @@ from reid_dist.reports.documents import DocumentReport, plain, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
 from reid_dist.reports.split_page import render_splits
-from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import metric_value, published
 from reid_dist.stages.expansion import describe_expansion
 from reid_dist.stages.session import Session

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.specs import value_text
+from reid_dist.core.summary import Summary, make_frame
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
@@ -50,7 +51,6 @@ from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, plain, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.notes import notes_of_parts
-from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweep_page import render_sweep
 from reid_dist.reports.words import counts_line, metric_value
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS, Values

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from reid_dist.core.formatting import counted
+from reid_dist.core.summary import Summary
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Interval, check_level
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval
@@ -25,7 +27,7 @@ from reid_dist.reports.comparison.comparison_values import Disagreement, some_ru
 from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
 from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.report import Report
-from reid_dist.reports.words import is_share
+from reid_dist.reports.words import interval, is_share, metric_value
 
 SCHEMA: Final = 1
 """The version of averages as JSON."""
@@ -72,8 +74,15 @@ class MetricAverage:
     interval: Interval | None
     values: tuple[float, ...]
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row of a table: name, mean, spread, lowest and largest value, interval."""
+        numbers = (metric_value(self.name, each) for each in (self.mean, self.spread, self.lowest, self.highest))
+        ends = None if self.interval is None else (self.interval.low, self.interval.high)
+        return (self.name, *numbers, interval(self.name, ends))
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class RunAverage(JsonResult):
     """Metrics over several runs.
 
@@ -101,6 +110,15 @@ class RunAverage(JsonResult):
     def n_runs(self) -> int:
         """Number of runs."""
         return len(self.runs)
+
+    def summary(self) -> Summary:
+        """Return the table of the metrics."""
+        facts = {"spread": f"sample standard deviation over {counted(self.n_runs, 'run')}"}
+        if self.conditions:
+            facts["differs"] = ", ".join(each.what for each in self.conditions)
+        heads = ("metric", "mean", "spread", "lowest", "highest", f"{100 * self.level:g} % interval")
+        title = f"RunAverage: {some_runs([run.name for run in self.runs])}"
+        return Summary(title, heads, [metric.cells for metric in self.metrics], facts, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the averages as plain Python values; what is not a finite number is None."""

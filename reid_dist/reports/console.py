@@ -19,6 +19,7 @@ from rich.text import Text
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, duration, integer
+from reid_dist.core.summary import Summary
 from reid_dist.reports.heading import CAUTION, STRONG, Caution, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdown_section import breakdown_line
@@ -72,6 +73,14 @@ def fact_table(facts: Iterable[tuple[str, str]] = ()) -> Table:
     for name, words in facts:
         table.add_row(name, Text(words))
     return table
+
+
+def summary_parts(summary: Summary) -> tuple[Table, Table]:
+    """Return the table of a summary, and its facts and notes."""
+    table = value_table(*summary.heads)
+    for cells in summary.rows:
+        table.add_row(*map(Text, cells))
+    return table, fact_table([*summary.facts.items(), *(("note", note) for note in summary.notes)])
 
 
 def print_parts(*parts: RenderableType, file: IO[str] | None = None) -> None:

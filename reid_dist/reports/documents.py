@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -20,10 +20,10 @@ from typing import IO, Any, ClassVar, Final, Self
 import numpy as np
 
 from reid_dist.core.json_text import parse_json
+from reid_dist.core.summary import Summarised
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.reports.heading import Heading
 from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
-from reid_dist.reports.summary import Summary
 
 DIGEST: Final = "document_digest"
 """Entry that holds the digest of the document."""
@@ -31,7 +31,7 @@ DIGEST: Final = "document_digest"
 _TIMING: Final = "timing"
 
 
-class JsonResult(ABC):
+class JsonResult(Summarised):
     """Base of results that are written as one JSON document."""
 
     __slots__ = ()
@@ -78,19 +78,8 @@ class DocumentReport(JsonResult):
         """Name of the run (without one, its stages), date, version, digest and command."""
 
     @abstractmethod
-    def summary(self) -> Summary:
-        """Return the table that represents the report in a console or a notebook."""
-
-    @abstractmethod
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
-
-    def __repr__(self) -> str:
-        return self.summary().to_text()
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        return self.summary().to_html()
 
     @classmethod
     def prepare_save(cls) -> None:

@@ -11,10 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from reid_dist.core.formatting import rate
+from reid_dist.core.summary import Summary, make_frame
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
-from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import RATES
 
 DOCUMENT: Final = "thresholds.json"

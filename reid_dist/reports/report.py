@@ -8,10 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from reid_dist.core.summary import Summary, make_frame
 from reid_dist.errors import InputError
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
-from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import bounded_value, counts_line, interval, published, stage_name
 
 

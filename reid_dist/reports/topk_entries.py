@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.model import lists_summary
+from reid_dist.core.summary import Summarised, Summary
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TopK:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TopK(Summarised):
     """The ``k`` nearest gallery items of each query, nearest first, junk included and flagged.
 
     All arrays have shape (n_query, k).  `index` is -1, and `distance` inf, where the gallery has fewer than ``k``
@@ -45,6 +47,10 @@ class TopK:
             frozen = array.astype(dtype, copy=False).view()
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
+
+    def summary(self) -> Summary:
+        """Return the lengths of the lists."""
+        return lists_summary("TopK", self.index.shape)
 
     @property
     def k(self) -> int:

@@ -45,6 +45,11 @@ def p_value_text(p_value: float) -> str:
     return f"= {p_value:.4f}" if p_value >= _SMALLEST_SHOWN else f"< {_SMALLEST_SHOWN:.4f}"
 
 
+def short_p_value(p_value: float) -> str:
+    """Return a p-value for the cell of a table: ``0.0312``, or ``<0.0001``."""
+    return f"{p_value:.4f}" if p_value >= _SMALLEST_SHOWN else f"<{_SMALLEST_SHOWN:.4f}"
+
+
 def decidable(n_units: int, level: float) -> bool:
     """Whether so many independent identities (or queries) could reach a level, if all of them moved the same way."""
     return 2 * 0.5**n_units <= (1 - level) * (1 + ROUNDING)

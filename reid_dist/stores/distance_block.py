@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.limits import refuse_unusable_path
 from reid_dist.core.regular_files import open_regular
+from reid_dist.core.summary import Summarised, Summary
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores.digests import RowChecks, bytes_of, is_owned, row_checksums
 from reid_dist.stores.folders import written_whole
@@ -44,7 +45,7 @@ _NPY_MAGIC = b"\x93NUMPY"
 _CUSTOMARY = re.compile(r"(?:[a-z]+_)?dist(?:ance)?s?(?:_?mat(?:rix)?)?", re.IGNORECASE)
 
 
-class DistanceBlock:
+class DistanceBlock(Summarised):
     """A handle on distances, lazy and immutable.
 
     Attributes
@@ -176,6 +177,11 @@ class DistanceBlock:
                 rows, place = np.unique(row[some], return_inverse=True)
                 values[some] = source.take(rows, first, stop)[place, column[some] - first]
         return self._distances(values)
+
+    def summary(self) -> Summary:
+        """Return shape, dtype and place."""
+        kind = "similarities" if self.similarity else "distances"
+        return Summary(f"DistanceBlock: {self.shape[0]} x {self.shape[1]} {self.dtype.name} {kind} at {self.uri}")
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of the block in a report."""

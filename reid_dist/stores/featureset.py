@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from reid_dist.core.summary import Summary
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import ContentHasher, RowChecksums, digest_json, is_owned, row_checksums, scan
 from reid_dist.stores.kept_rows import (
@@ -421,8 +422,9 @@ class FeatureSet(LabelledSet, ABC):
     def __len__(self) -> int:
         return self.n_rows
 
-    def __repr__(self) -> str:
-        return f"<FeatureSet {self.n_rows} x {self.dim} {self.dtype.name} at {self.uri}>"
+    def summary(self) -> Summary:
+        """Return shape, dtype and place."""
+        return Summary(f"FeatureSet: {self.n_rows} x {self.dim} {self.dtype.name} at {self.uri}")
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         """Let Dask name results after the content."""

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.formatting import counted
+from reid_dist.core.summary import Summarised, Summary
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import digest_json, digest_label, is_owned
 from reid_dist.stores.kept_rows import BFLOAT16, refuse_batches, to_numpy
@@ -373,7 +374,7 @@ def join_item_ids(
 # ---- labelled sets ---------------------------------------------------------------------------------------------------
 
 
-class LabelledSet:
+class LabelledSet(Summarised):
     """Labels of n items by name; ``uri`` is where they come from, ``content_digest`` is of all that the set holds."""
 
     if TYPE_CHECKING:
@@ -393,6 +394,10 @@ class LabelledSet:
         @property
         def _labels(self) -> Mapping[str, NDArray[Any]]:
             """By the names that `reid_dist.stores.labels` gives them."""
+
+    def summary(self) -> Summary:
+        """Return the number of items and their place."""
+        return Summary(f"{type(self).__name__}: {counted(self.n_rows, 'row')} at {self.uri}")
 
     def _label_digest(self, name: str) -> str:
         """Return the digest of a label array."""

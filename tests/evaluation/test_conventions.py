@@ -328,8 +328,10 @@ def test_no_match():
     table = conventions(*made_sets(), targets="mAP=3.14159")
     assert table.matches == ()
     assert table.candidates
-    assert repr(table).splitlines()[1].split()[-1] == table.rows[table.candidates[0].rows[0]].distance
-    assert repr(table).endswith("more")
+    lines = repr(table).splitlines()
+    assert lines[0].endswith(" values, 0 matches of mAP=3.14159%")
+    assert lines[2].split()[-1] == table.rows[table.candidates[0].rows[0]].distance
+    assert any(line.startswith("  rows: the first 12 of ") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "if found and found[-1][1] <= number - 1:",
         ),
         (
-            "cli/comparison_table.py",
+            "reports/comparison/comparison_values.py",
             'return "0.00" if text in ("+0.00", "-0.00") and difference == 0 else text',
             'return "0.00" if text in ("+0.00", "-0.00") else text',
         ),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from reid_dist.core.formatting import integer
+from reid_dist.core.summary import Summary
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.documents import JsonResult, plain
-from reid_dist.reports.verdicts import UNDECIDED, WORSE
+from reid_dist.reports.verdicts import UNDECIDED, WORSE, short_p_value
+from reid_dist.reports.words import metric_value
 
 SCHEMA: Final = 1
 """The version of the comparison as JSON."""
@@ -103,8 +107,25 @@ class MetricComparison:
     gained: tuple[ChangedQuery, ...] = ()
     lost: tuple[ChangedQuery, ...] = ()
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row of a table: name, both values, difference and interval in points, p-value, verdict."""
+        tested = ("-", "-")
+        if self.interval is not None and self.p_value is not None:
+            tested = (f"[{points(self.interval.low)}, {points(self.interval.high)}]", short_p_value(self.p_value))
+        values = (metric_value(self.name, value) for value in (self.baseline, self.candidate))
+        return (self.name, *values, points(self.difference), *tested, self.verdict or "-")
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+def points(difference: float) -> str:
+    """Return a difference of shares in points; zero has no sign, and a small difference keeps its own."""
+    if math.isnan(difference):
+        return "-"
+    text = f"{100 * difference:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") and difference == 0 else text
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Comparison(JsonResult):
     """Two runs compared.
 
@@ -153,6 +174,21 @@ class Comparison(JsonResult):
     def undecided(self) -> tuple[str, ...]:
         """Names of the metrics for which the data show neither a change nor its absence."""
         return tuple(metric.name for metric in self.metrics if metric.verdict == UNDECIDED)
+
+    def summary(self) -> Summary:
+        """Return the table of the metrics, with what is compared and what differs."""
+        interval = f"{100 * self.level:g} % interval"
+        facts = {
+            "queries": f"{integer(self.n_paired)} paired of {integer(self.n_query)}",
+            "change": "candidate - baseline, in points",
+            "digests": f"baseline {self.baseline_digest[:16]}, candidate {self.candidate_digest[:16]}",
+            **({"identical": "the same result, to the last bit"} if self.identical else {}),
+        }
+        for name, found in (("compared", self.options), ("differs", self.conditions)):
+            if found:
+                facts[name] = ", ".join(each.what for each in found)
+        heads = ("metric", "baseline", "candidate", "change", interval, "p", "verdict")
+        return Summary("Comparison", heads, [metric.cells for metric in self.metrics], facts, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values; what is not a finite number is None."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reid_dist.core.formatting import counted, integer
+from reid_dist.core.summary import Summary
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import (
     Interval,
@@ -31,8 +32,8 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.tables.letters import compact_letters, holm
 from reid_dist.reports.tables.moved import moved_queries
 from reid_dist.reports.tables.page import render_tables
-from reid_dist.reports.tables.run_table_values import Cell, Group, Row, TableData
-from reid_dist.reports.tables.texts import comma_separated, latex, markdown
+from reid_dist.reports.tables.run_table_values import BEST, Cell, Group, Row, TableData
+from reid_dist.reports.tables.texts import comma_separated, latex, markdown, metric_heads, notes_of, plain_value
 from reid_dist.reports.words import call, conventions_once, flatten
 
 SCHEMA: Final = 1
@@ -42,9 +43,29 @@ SCHEMA: Final = 1
 _STAGES: Final = ("distance", "expand", "rerank")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class RunTable(TableData, JsonResult):
     """Metrics of many runs, and their texts; the fields are those of `TableData`."""
+
+    def summary(self) -> Summary:
+        """Return one table of all runs; those of different groups do not compare."""
+        stages = list(dict.fromkeys(name for group in self.groups for name in group.stages))
+        several = len(self.groups) > 1
+        rows: list[tuple[str, ...]] = []
+        facts: dict[str, str] = {}
+        notes: dict[str, None] = {}
+        for count, group in enumerate(self.groups, 1):
+            facts |= {f"group {count}": group.title} if several else {}
+            notes |= dict.fromkeys(notes_of(self, group, intervals=False, letters=False))
+            for row in group.ranked:
+                named = dict(zip(group.stages, row.stages, strict=True))
+                values = (plain_value(name, cell) for name, cell in zip(self.metrics, row.cells, strict=True))
+                rows.append(
+                    (row.name, *([str(count)] if several else []), *(named.get(name, "") for name in stages), *values)
+                )
+        heads = ("run", *(["group"] if several else []), *stages, *metric_heads(self))
+        title = f"RunTable: {counted(len(self.groups), 'group') if several else self.groups[0].title}"
+        return Summary(title, heads, rows, {**facts, BEST: "the best value of its column"}, list(notes))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.csv_text import write_csv_table
-from reid_dist.reports.tables.run_table_values import NEAR_BEST, Cell, Group, TableData
+from reid_dist.reports.tables.run_table_values import BEST, NEAR_BEST, Cell, Group, TableData
 from reid_dist.reports.words import is_share
 
 _LATEX = {
@@ -28,8 +28,12 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 def heads(table: TableData, group: Group) -> list[str]:
     """Heads of all columns of a group; shares are in percent."""
-    metrics = (f"{name} (%)" if is_share(name) else name for name in table.metrics)
-    return ["run", *group.stages, *metrics]
+    return ["run", *group.stages, *metric_heads(table)]
+
+
+def metric_heads(table: TableData) -> list[str]:
+    """Heads of the metrics; shares are in percent."""
+    return [f"{name} (%)" if is_share(name) else name for name in table.metrics]
 
 
 def number(name: str, value: float) -> str:
@@ -37,6 +41,12 @@ def number(name: str, value: float) -> str:
     if math.isnan(value):
         return "-"
     return f"{100 * value:.2f}" if is_share(name) else f"{value:.6g}"
+
+
+def plain_value(name: str, cell: Cell, *, letters: bool = False) -> str:
+    """A metric in plain text, a star before the best value of its column and the mark after it."""
+    mark = cell.mark(letters=letters)
+    return f"{BEST if cell.is_best else ''}{number(name, cell.value)}{f' {mark}' if mark else ''}"
 
 
 def interval_text(name: str, cell: Cell) -> str:

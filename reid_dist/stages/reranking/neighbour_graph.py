@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.core.optional_packages import import_extra
 from reid_dist.core.segments import entry_owners
+from reid_dist.core.summary import Summarised, Summary
 from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
@@ -79,7 +81,7 @@ class _StoredRows(StoredGraph):
         return GraphPiece(*join_rows(sparse), index, distance)
 
 
-class NeighbourGraph:
+class NeighbourGraph(Summarised):
     """k-reciprocal graph of a set among itself; made by `reid_dist.k_reciprocal_graph`, or opened.
 
     Attributes
@@ -201,8 +203,12 @@ class NeighbourGraph:
         shape = (self.n_items, self.n_items)
         return sparse.csr_matrix((self.weights, self.indices, self.indptr), shape=shape, copy=False)
 
-    def __repr__(self) -> str:
-        return f"<NeighbourGraph of {self.n_items} items, {self.n_entries} weights, {self.rerank['variant']}>"
+    def summary(self) -> Summary:
+        """Return the size of the graph, and its variant."""
+        return Summary(
+            f"NeighbourGraph: {counted(self.n_items, 'item')}, {counted(self.n_entries, 'weight')}, "
+            f"{self.rerank['variant']}"
+        )
 
 
 def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = None) -> NDArray[np.float64]:

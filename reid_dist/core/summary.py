@@ -1,9 +1,10 @@
-"""The table that represents a report in a console or a notebook, and data frames."""
+"""The table that represents a result in a console or a notebook, and data frames."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
@@ -11,24 +12,27 @@ from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import aligned, shortened
 from reid_dist.core.optional_packages import import_extra
 
-_MOST_ROWS = 30
+_MOST_ROWS = 12
 _MOST_NOTES = 5
 _NOTE_LENGTH = 200
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A small table with a title above it, and facts and notes below; of many rows the first and the last are shown."""
+    """A title with a small table, facts and notes below it; of many rows the first and the last are shown.
+
+    Without `heads` there is no table.
+    """
 
     title: str
-    heads: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    facts: Mapping[str, str]
+    heads: tuple[str, ...] = ()
+    rows: Sequence[tuple[str, ...]] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def to_text(self) -> str:
-        """Return plain text."""
-        table = aligned([self.heads, *self._shown()], n_left=1, gap="  ")
+        """Return plain text: one line if there is nothing but the title."""
+        table = aligned([self.heads, *self._shown()], n_left=1, gap="  ") if self.heads else []
         facts = [f"{name}: {words}" for name, words in self._lines()]
         return without_controls("\n".join([self.title, *(f"  {line}" for line in (*table, *facts))]))
 
@@ -39,11 +43,9 @@ class Summary:
             f"<tr><th>{escape(row[0])}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in row[1:])}</tr>"
             for row in self._shown()
         )
+        table = f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>" if self.heads else ""
         facts = "".join(f"<div>{escape(name)}: {escape(words)}</div>" for name, words in self._lines())
-        return (
-            f"<div><strong>{escape(self.title)}</strong>"
-            f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{facts}</div>"
-        )
+        return f"<div><strong>{escape(self.title)}</strong>{table}{facts}</div>"
 
     def _shown(self) -> list[tuple[str, ...]]:
         if len(self.rows) <= _MOST_ROWS:
@@ -55,8 +57,25 @@ class Summary:
     def _lines(self) -> list[tuple[str, str]]:
         lines = [*self.facts.items(), *(("note", shortened(note, _NOTE_LENGTH)) for note in self.notes[:_MOST_NOTES])]
         if len(self.notes) > _MOST_NOTES:
-            lines.append(("notes", f"{len(self.notes) - _MOST_NOTES} more in .notes"))
+            lines.append(("notes", f"{len(self.notes) - _MOST_NOTES} more"))
         return lines
+
+
+class Summarised(ABC):
+    """Base of all results: a console and a notebook show their summary in place of all values."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def summary(self) -> Summary:
+        """Return the title and the table that represent the result in a console or a notebook."""
+
+    def __repr__(self) -> str:
+        return self.summary().to_text()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return self.summary().to_html()
 
 
 def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] | None = None) -> Any:
