@@ -15,13 +15,11 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.reports.comparison.conditions import differing_conditions, refuse_unlike
 from reid_dist.reports.comparison.paired import pair_values
 from reid_dist.reports.failure_kinds import CommonLabels, find_failures
+from reid_dist.reports.recorded_sides import SIDES, image_root_of, open_side
 from reid_dist.reports.report import Report
 from reid_dist.reports.topk_entries import TopK
-from reid_dist.stores import LabelledSet, Role, open_labels
+from reid_dist.stores import LabelledSet, Role
 from reid_dist.stores.labels import joint_labels
-from reid_dist.stores.opening import recorded_place
-
-SIDES: Final[tuple[Role, Role]] = ("query", "gallery")
 
 _LENGTH: Final = 50
 
@@ -139,11 +137,10 @@ def open_subject(
     notes: list[str] = []
     sides = {side: _open_side(report, side, place, notes) for side, place in zip(SIDES, (query, gallery), strict=True)}
     other = None if against is None else _compared(report, against, notes)
-    root = image_root if image_root is not None else report.spec.get("image_root")
     return Subject(
         report=report,
         topk=topk,
-        root=Path(root or "."),
+        root=image_root_of(report, image_root),
         against=other,
         **sides,
         notes=tuple(notes),
@@ -153,26 +150,13 @@ def open_subject(
 def _open_side(
     report: Report, side: Role, place: str | os.PathLike[str] | None, notes: list[str]
 ) -> LabelledSet | None:
-    described = report.inputs.get(side)
-    recorded = described if isinstance(described, dict) else {}
-    recorded_at = recorded_place(recorded, side, "labels_uri")
-    uri = recorded_at if place is None else os.fspath(place)
     try:
-        if uri is None:
-            raise StoreNotFoundError("arrays in memory")
-        found = open_labels(uri, side)
-    except StoreNotFoundError:
+        return open_side(report, side, place)
+    except StoreNotFoundError as error:
         if place is not None:
             raise
-        why = "it was in memory" if recorded_at is None else f"{recorded_at} is not there"
-        notes.append(f"Labels and pictures of the {side} are not shown: {why}; name a store of it with --{side}.")
+        notes.append(f"Labels and pictures of the {side} are not shown: {error}; name a store of it with --{side}.")
         return None
-    if recorded.get("labels_digest", found.labels_digest) != found.labels_digest:
-        raise InputError(
-            f"the labels of {uri} are not those of the {side} of the run (digest {found.labels_digest[:16]}, recorded "
-            f"{recorded['labels_digest'][:16]}); name the {side} that was evaluated with --{side}, or evaluate again"
-        )
-    return found
 
 
 def _compared(report: Report, against: Report, notes: list[str]) -> Against:
