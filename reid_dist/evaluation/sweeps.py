@@ -48,9 +48,9 @@ from reid_dist.evaluation.study import begin_study
 from reid_dist.metrics.metric import ByMetric, headline_metrics, metric_family, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, plain, restored_number
-from reid_dist.reports.heading import Heading, make_heading
+from reid_dist.reports.documents import plain, restored_number
 from reid_dist.reports.notes import notes_of_parts
+from reid_dist.reports.series_report import SeriesReport
 from reid_dist.reports.sweep_page import render_sweep
 from reid_dist.reports.words import counts_line, metric_value
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS, Values
@@ -105,8 +105,8 @@ class FinishedPoint:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SweepReport(DocumentReport):
-    """Metrics at every point of a grid.  Mappings keep their order, which is the order in which they are printed.
+class SweepReport(SeriesReport):
+    """Metrics at every point of a grid.  Other attributes are those of `reid_dist.reports.series_report.SeriesReport`.
 
     Attributes
     ----------
@@ -120,20 +120,8 @@ class SweepReport(DocumentReport):
         One mapping per point, in the order of the grid (the last parameter changes fastest): ``parameters``, its
         values by name; ``metrics``, value by name; ``name``, its spec with every parameter; ``digest``, the result
         digest of its evaluation; ``seconds``, how long that took.
-    protocol, distance, options
-        The conventions, with every parameter.
     counts
         As in a `reid_dist.reports.Report`; they are the same at every point.
-    inputs
-        uri, shape, dtype and content digest of both sides.
-    definitions
-        The convention in words by name of metric.
-    environment, timing
-        As in a `reid_dist.reports.Report`.
-    run, spec
-        As in a `reid_dist.reports.Report`.
-    notes
-        Remarks on the validity of the numbers.
 
     Raises
     ------
@@ -150,17 +138,6 @@ class SweepReport(DocumentReport):
     method: dict[str, Any]
     parameters: dict[str, list[Any]]
     rows: list[dict[str, Any]]
-    protocol: dict[str, Any]
-    distance: dict[str, Any]
-    options: dict[str, Any]
-    counts: dict[str, Any]
-    inputs: dict[str, Any]
-    definitions: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    timing: dict[str, float] = field(default_factory=dict)
-    run: dict[str, str] = field(default_factory=dict)
-    spec: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -176,9 +153,9 @@ class SweepReport(DocumentReport):
         return list(self.rows[0]["metrics"])
 
     @property
-    def heading(self) -> Heading:
-        """Name of the run (without one, its stages), date, version, digest and command."""
-        return make_heading(self.run, [self.protocol, self.distance, self.method], self.environment, self.result_digest)
+    def stages(self) -> list[dict[str, Any]]:
+        """What the name of a run is made of that has none."""
+        return [self.protocol, self.distance, self.method]
 
     def values(self, name: str) -> NDArray[np.float64]:
         """Return a metric at every point, shape (n_points,), float64."""
