@@ -1,5 +1,8 @@
 """Exact, streaming, distributed evaluation of person and vehicle re-identification.
 
+Start with `evaluate`: it takes two sets of features, as a `FeatureSet`, a path or a tuple of arrays, and returns a
+`Report`.  `compare` and `compare_runs` test differences between reports.  Errors are in `reid_dist.errors`.
+
 Names are imported when they are first used, so that ``reid-dist --help`` does not pay for Dask, Zarr and Numba.
 """
 

@@ -1,4 +1,4 @@
-"""Every command of the documents is run here, in the order in which a newcomer would type it."""
+"""Every command and snippet of the pages is run here, page by page, in the order in which a newcomer would type it."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ import yaml
 
 from reid_dist import FeatureSet
 from reid_dist.clusters import read_cluster
+from reid_dist.evaluation.benchmarks import BENCHMARKS
 from reid_dist.evaluation.pipelines import read_job
+from tests.documentation import registries
+from tests.documentation.pages import COMMANDS, GUIDES, LANGUAGES, PAGES, ROOT, SNIPPET, blocks, headings, read
 
-ROOT = Path(__file__).parents[1]
-# In the order in which the README names them.
-DOCUMENTS = ["README.md", "pipelines/README.md", "cluster_configs/README.md", "tests/benchmarks/README.md"]
-DOCUMENTS += ["reid_dist/README.md", "CONTRIBUTING.md"]
-README = (ROOT / "README.md").read_text()
-TEXT = "\n".join((ROOT / name).read_text() for name in DOCUMENTS)
+README = read("README.md")
+TEXT = "\n".join(map(read, PAGES))
+RUN = [block for block in blocks(*PAGES) if block.language in (COMMANDS, SNIPPET)]
+# Pages with commands or snippets of this package.
+RUNNING = sorted({block.page for block in RUN if "reid-dist " in block.text or block.language == SNIPPET})
 ON_CLUSTERS = {"evaluate", "run", "splits", "sweep", "nightly"}
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q "
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-
-
 def commands() -> list[str]:
-    return [line for block in blocks("bash") for line in block.splitlines() if line]
+    return [line for block in RUN if block.language == COMMANDS for line in block.commands]
 
 
 def make_demo(folder: Path) -> None:
@@ -63,66 +61,62 @@ def make_named(folder: Path) -> None:
     (folder / "splits.json").write_text(json.dumps([[*range(60)], [*range(60, 120)]]))
 
 
-def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As written; where a command names no cluster, the first one runs on its own and the others on threads."""
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a reader has after the first command of the README, and the files of their own that pages name."""
     make_demo(tmp_path / "reid-dist-demo")
     make_named(tmp_path)
-    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
-    (tmp_path / "cluster_configs").symlink_to(ROOT / "cluster_configs")
+    for folder in ("pipelines", "cluster_configs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
     monkeypatch.chdir(tmp_path)
-    threads = ["--cluster", "cluster_configs/threads.yaml"]
-    ran: list[str] = []
-    for command in commands():
-        if not command.startswith("reid-dist "):
-            continue
-        words = shlex.split(command)[1:]
-        on_threads = words[0] in ran and words[0] in ON_CLUSTERS and "--cluster" not in words
-        done = reid_dist(*words, *(threads if on_threads else []))
-        assert done.code == 0, f"{command}\n{done.err}"
-        ran.append(words[0])
-    readme = ["ingest", "check", *["evaluate"] * 3, "compare", "plan", "run", "nightly", "nightly", "history"]
-    pipelines = [
-        "plan",
-        "run",
-        "schema",
-        "conventions",
-        "conventions",
-        "evaluate",
-        *("list", "evaluate", "evaluate"),
-        *("splits", "splits"),
-        *("list", "ingest", "ingest", "ingest"),
-        *["evaluate"] * 2,
-        "browse",
-        *["evaluate"] * 2,
-        *("average", "table", "thresholds", "thresholds"),
-        "run",
-        "evaluate",
-        "evaluate",
-        "sweep",
-    ]
-    nights = ["nightly", "compare", "history", "history"]
-    clusters = ["plan", "run", "schema"]
-    assert ran == [*readme, *pipelines, *nights, *clusters]
-    first, again = (
-        json.loads((tmp_path / "results" / name / "report.json").read_text()) for name in ("market", "again")
-    )
-    assert first["metrics"]["mAP"] == again["metrics"]["mAP"]
+    return tmp_path
 
-    names: dict[str, Any] = {}
-    for block in blocks("python"):
-        exec(compile(block, "documents", "exec"), names)
-    assert names["report"].metrics["mAP"] == first["metrics"]["mAP"]
+
+@pytest.mark.parametrize("page", RUNNING)
+def test_commands_and_snippets_run_in_order(page: str, workplace: Path, reid_dist: Any) -> None:
+    """As they stand; those of the README run on clusters of their own the first time, all others on threads."""
+    ran: list[str] = []
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in RUN:
+        if block.page != page:
+            continue
+        if block.language == SNIPPET:
+            exec(compile(block.text, f"{page}, line {block.line}", "exec"), names)
+            continue
+        for command in block.commands:
+            program, *words = shlex.split(command)
+            if program != "reid-dist":
+                continue
+            names_none = words[0] in ON_CLUSTERS and "--cluster" not in words
+            in_threads = names_none and (page != "README.md" or words[0] in ran)
+            done = reid_dist(*words, *(["--cluster", "cluster_configs/threads.yaml"] if in_threads else []))
+            assert done.code == 0, f"{page}, line {block.line}: {command}\n{done.err}"
+            ran.append(words[0])
+            if "--output" in words:
+                assert (workplace / words[words.index("--output") + 1]).exists(), command
+    if page == "README.md":
+        report = json.loads((workplace / "results" / "mine" / "report.json").read_text())
+        assert names["report"].metrics["mAP"] == report["metrics"]["mAP"]
+
+
+def test_every_block_is_run_by_a_test() -> None:
+    """Blocks of other languages than these would be run by none; excerpts are those of `test_recipes.py`."""
+    wrong = [f"{block.page}, line {block.line}" for block in blocks(*PAGES) if block.language not in LANGUAGES]
+    assert wrong == []
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "pipelines").glob("*.md")}
+    found |= {path.relative_to(ROOT).as_posix() for path in ROOT.glob("*.md")} - {"CHANGELOG.md"}
+    assert found <= set(PAGES)
 
 
 def test_commands_on_files_of_your_own_are_marked(tmp_path: Path) -> None:
-    """All others run on the data of the demo, or on what earlier commands have written."""
+    """All others run on the data of the demo, or on what earlier commands of the page have written."""
     make_named(tmp_path)
     own, marked = {path.name for path in tmp_path.iterdir()}, set()
-    for block in re.finditer(r"^```bash\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL):
-        named = own & set(shlex.split(block[1]))
-        paragraph = TEXT[: block.start()].rstrip().rpartition("\n\n")[2]
+    for block in RUN:
+        named = own & set(shlex.split(block.text)) if block.language == COMMANDS else set()
         if named:
-            assert "of your own" in paragraph, block[1]
+            before = "\n".join(read(block.page).splitlines()[: block.line - 1])
+            assert "of your own" in before.rstrip().rpartition("\n\n")[2], block
         marked |= named
     assert marked == own
 
@@ -144,24 +138,46 @@ def test_every_other_command_has_its_test() -> None:
     assert others[:2] == set_up
     # The second is what CI runs on a bare machine, the first is `test_the_first_command`.
     assert set_up[1] in (ROOT / ".ci" / "run").read_text()
-    benchmarks = (ROOT / "tests" / "benchmarks" / "test_benchmarks.py").read_text()
+    benchmarks = read("tests/benchmarks/test_benchmarks.py")
     for command in others[2:]:
         what = re.fullmatch(r"\.venv/bin/python -m tests\.benchmarks ([\w-]+)", command)
         assert what is not None, command
         assert f'("{what[1]}", ' in benchmarks
+    named = set(re.findall(r"`python -m tests\.benchmarks ([\w-]+)", README))
+    assert len(named) == 3
+    assert all(f'("{name}", ' in benchmarks for name in named)
 
 
-def test_links_and_files_exist() -> None:
-    for name in DOCUMENTS:
-        folder, text = (ROOT / name).parent, (ROOT / name).read_text()
-        named = [folder / link for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)]
-        for path in re.findall(r"`([\w./]+\.(?:py|yaml|json))`", text):
-            named.append(folder / path if (folder / path).exists() else ROOT / path)
-        assert [str(path) for path in named if not path.exists() and "/" in str(path.relative_to(ROOT))] == [], name
+def test_the_number_of_benchmarks_is_that_of_the_registry() -> None:
+    assert f"{len([*BENCHMARKS])} published evaluations by name" in README
 
 
-def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 200
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_files_exist(page: str) -> None:
+    folder, text = (ROOT / page).parent, read(page)
+    for target, place in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", text):
+        path = (folder / target).resolve() if target else ROOT / page
+        assert path.exists(), f"{page} links to {target}"
+        if place:
+            assert place in headings(path.relative_to(ROOT).as_posix()), f"{page} links to {target}#{place}"
+    for path in re.findall(r"`([\w./]+\.(?:py|yaml|json))`", text):
+        if "/" in path:
+            assert (folder / path).exists() or (ROOT / path).exists(), f"{page} names {path}"
+
+
+def test_links_to_places_follow_headings() -> None:
+    assert {"k-reciprocal", "re-rankers"} & {*headings("pipelines/conventions.md")} == {"re-rankers"}
+    assert "average-models-and-splits" in headings("pipelines/comparing.md")
+
+
+def test_the_readme_and_guides_are_short() -> None:
+    assert len(README.splitlines()) <= 150
+    for name in GUIDES:
+        assert len(read(f"pipelines/{name}.md").splitlines()) <= 150, name
+
+
+def test_the_page_of_conventions_is_that_of_the_registries() -> None:
+    assert registries.PAGE.read_text(encoding="utf-8") == registries.text(), "python -m tests.documentation conventions"
 
 
 def test_the_commands_named_in_the_text_exist() -> None:
@@ -183,8 +199,8 @@ def test_the_first_command(tmp_path: Path) -> None:
     assert printed is not None, done.stdout
     assert printed[0] in README
     assert (checkout / "reid-dist-demo" / "report.html").stat().st_size > 10_000
-    # What the next command of the README begins with.
-    assert f"reid-dist ingest {Path('reid-dist-demo') / 'data'} " in README
+    # What the next commands of the README begin with.
+    assert f"reid-dist evaluate {Path('reid-dist-demo') / 'data'} " in README
     for side in ("query", "gallery"):
         assert (checkout / "reid-dist-demo" / "data" / f"{side}.zarr").is_dir()
 

@@ -1,26 +1,39 @@
-"""The recipes of pipelines/README.md: what other frameworks hold is saved by these lines and gives their numbers."""
+"""Excerpts of the pages run with what another program has in their place, and give that program's numbers.
+
+Blocks of a page in ``py`` and ``sh`` are excerpts.  Those of a section run in their order, in the setting that has its
+heading; a section without a setting, and a block that its setting leaves, are errors.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import shlex
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-SECTION = re.search(
-    r"^## From other frameworks\n(.*?)^## ",
-    (Path(__file__).parents[1] / "pipelines" / "README.md").read_text(),
-    re.MULTILINE | re.DOTALL,
-)
+from reid_dist import Report, evaluate
+from reid_dist.compat import eval_func
+from tests.documentation.pages import EXCERPT, EXCERPT_COMMANDS, PAGES, Block, blocks
+
 N_QUERY, N = 12, 60
+
+SECTIONS = {
+    key: list(found)
+    for key, found in groupby(
+        (each for each in blocks(*PAGES) if each.language in (EXCERPT, EXCERPT_COMMANDS)),
+        key=lambda each: (each.page, each.section),
+    )
+}
 
 
 class Tensor(np.ndarray):
-    """As much of a tensor as the recipes use."""
+    """As much of a tensor as the excerpts use."""
 
     def numpy(self) -> np.ndarray:
         return np.asarray(self)
@@ -30,32 +43,41 @@ def tensor(values: Any) -> Tensor:
     return np.asarray(values).view(Tensor)
 
 
-@pytest.fixture(scope="module")
-def items() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(3)
-    pids, camids = np.resize(np.arange(1, 9), N), rng.integers(1, 5, N)
-    features = rng.standard_normal((9, 16))[pids] + 1.2 * rng.standard_normal((N, 16))
-    return features.astype(np.float32), pids, camids
+class Items:
+    """Features and labels; the first rows are the queries."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(3)
+        self.pids, self.camids = np.resize(np.arange(1, 9), N), rng.integers(1, 5, N)
+        features = rng.standard_normal((9, 16))[self.pids] + 1.2 * rng.standard_normal((N, 16))
+        self.features = features.astype(np.float32)
+        self.sides = {"query": slice(N_QUERY), "gallery": slice(N_QUERY, N)}
 
 
-def recipe(name: str) -> tuple[str, list[str]]:
-    """Python lines (empty for none) and commands of a framework."""
-    assert SECTION is not None
-    (part,) = re.findall(rf"^### {re.escape(name)}\n(.*?)(?=^### |\Z)", SECTION[1], re.MULTILINE | re.DOTALL)
-    code = re.findall(r"^```py\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
-    (commands,) = re.findall(r"^```sh\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
-    return "".join(code), commands.splitlines()
+class Excerpts:
+    """The blocks of a section, run one after the other."""
 
+    def __init__(self, found: list[Block], reid_dist: Any) -> None:
+        self.left, self._reid_dist = [*found], reid_dist
 
-def run(reid_dist, commands: list[str]) -> dict[str, float]:
-    """Metrics of the last command."""
-    for command in commands:
-        program, *words = shlex.split(command)
-        assert program == "reid-dist"
-        more = ("--cluster", "threads.yaml", "--json") if words[0] == "evaluate" else ()
-        done = reid_dist(*words, *more)
-        assert done.code == 0, done.err
-    return json.loads(done.out)["metrics"]
+    def run_code(self, names: dict[str, Any]) -> dict[str, Any]:
+        """Run the next block with names, and return all that there are then."""
+        block = self.left.pop(0)
+        assert block.language == EXCERPT
+        exec(compile(block.text, f"{block.page}, line {block.line}", "exec"), names)
+        return names
+
+    def run_commands(self) -> dict[str, float]:
+        """Run the next block; return the metrics of its last command."""
+        block = self.left.pop(0)
+        assert block.language == EXCERPT_COMMANDS
+        for command in block.commands:
+            program, *words = shlex.split(command)
+            assert program == "reid-dist"
+            done = self._reid_dist(*words, "--cluster", "threads.yaml", "--json")
+            assert done.code == 0, done.err
+        found: dict[str, float] = json.loads(done.out)["metrics"]
+        return found
 
 
 def published(
@@ -90,90 +112,167 @@ def cosine(features: np.ndarray) -> np.ndarray:
     return 1 - unit[:N_QUERY] @ unit[N_QUERY:].T
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "threads.yaml").write_text("kind: threads\n")
-    return tmp_path
-
-
 def assert_equal(found: dict[str, float], expected: dict[str, float]) -> None:
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(("name", "distances"), [("torchreid", euclidean), ("TransReID", cosine)])
-def test_torchreid_and_transreid(reid_dist, here: Path, items, name: str, distances) -> None:
-    features, pids, camids = items
-    code, commands = recipe(name)
-    q, g = slice(N_QUERY), slice(N_QUERY, N)
-    held = {"qf": tensor(features[q]), "gf": tensor(features[g]), "q_pids": pids[q], "g_pids": pids[g]}
-    exec(code, {"np": np, **held, "q_camids": camids[q], "g_camids": camids[g]})
-    assert_equal(run(reid_dist, commands), published(distances(features), pids, camids))
+SETTINGS: dict[str, Callable[[Excerpts, Items], None]] = {}
 
 
-def test_fastreid(reid_dist, here: Path, items) -> None:
-    features, pids, camids = items
-    code, commands = recipe("fast-reid")
+def setting(name: str) -> Callable[[Callable[[Excerpts, Items], None]], Callable[[Excerpts, Items], None]]:
+    def add(function: Callable[[Excerpts, Items], None]) -> Callable[[Excerpts, Items], None]:
+        SETTINGS[name] = function
+        return function
+
+    return add
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=" ".join)
+def test_excerpts_give_the_numbers_of_their_program(
+    section: tuple[str, str], reid_dist: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("threads.yaml").write_text("kind: threads\n")
+    excerpts = Excerpts(SECTIONS[section], reid_dist)
+    SETTINGS[section[1]](excerpts, Items())
+    assert excerpts.left == []
+
+
+def test_every_setting_has_a_section() -> None:
+    assert {section for _, section in SECTIONS} == set(SETTINGS)
+
+
+@setting("torchreid")
+def run_in_torchreid(excerpts: Excerpts, items: Items) -> None:
+    excerpts.run_code(in_an_engine(items))
+    assert_equal(excerpts.run_commands(), published(euclidean(items.features), items.pids, items.camids))
+
+
+@setting("TransReID")
+def run_in_transreid(excerpts: Excerpts, items: Items) -> None:
+    excerpts.run_code(in_an_engine(items))
+    assert_equal(excerpts.run_commands(), published(cosine(items.features), items.pids, items.camids))
+
+
+def in_an_engine(items: Items) -> dict[str, Any]:
+    """Names in the function that evaluates."""
+    held: dict[str, Any] = {"np": np}
+    for side, rows in items.sides.items():
+        letter = side[0]
+        held |= {f"{letter}f": tensor(items.features[rows]), f"{letter}_pids": items.pids[rows]}
+        held[f"{letter}_camids"] = items.camids[rows]
+    return held
+
+
+@setting("fast-reid")
+def run_in_fastreid(excerpts: Excerpts, items: Items) -> None:
     held: dict[str, Any] = {}
-    for side, rows in (("query", slice(N_QUERY)), ("gallery", slice(N_QUERY, N))):
-        held |= {f"{side}_features": tensor(features[rows]), f"{side}_pids": list(pids[rows])}
-        held[f"{side}_camids"] = list(camids[rows])
-    exec(code, held)
-    assert_equal(run(reid_dist, commands), published(cosine(features), pids, camids))
+    for side, rows in items.sides.items():
+        held |= {f"{side}_features": tensor(items.features[rows]), f"{side}_pids": list(items.pids[rows])}
+        held[f"{side}_camids"] = list(items.camids[rows])
+    excerpts.run_code(held)
+    assert_equal(excerpts.run_commands(), published(cosine(items.features), items.pids, items.camids))
 
 
-def test_layumi(reid_dist, here: Path, items) -> None:
-    features, pids, camids = items
-    code, commands = recipe("Person_reID_baseline_pytorch")
-    assert code == ""
-    q, g = slice(N_QUERY), slice(N_QUERY, N)
-    held = {"query_f": features[q], "query_label": pids[q], "query_cam": camids[q]}
-    held |= {"gallery_f": features[g], "gallery_label": pids[g], "gallery_cam": camids[g]}
+@setting("Person_reID_baseline_pytorch")
+def run_after_layumi(excerpts: Excerpts, items: Items) -> None:
+    held = {}
+    for side, rows in items.sides.items():
+        held |= {f"{side}_f": items.features[rows], f"{side}_label": items.pids[rows]}
+        held[f"{side}_cam"] = items.camids[rows]
     from scipy.io import savemat
 
     savemat("pytorch_result.mat", held)
-    found = run(reid_dist, commands)
-    assert found["CMC@1"] == pytest.approx(published(cosine(features), pids, camids)["CMC@1"], abs=1e-12)
+    found = excerpts.run_commands()
+    expected = published(cosine(items.features), items.pids, items.camids)
+    assert found["CMC@1"] == pytest.approx(expected["CMC@1"], abs=1e-12)
     assert "mAP_trapezoid" in found
 
 
-def test_open_reid(reid_dist, here: Path, items) -> None:
-    features, pids, camids = items
-    code, commands = recipe("open-reid")
-    names = [f"{pids[row]:04d}_{row}.jpg" for row in range(N)]
-    listed = [(names[row], int(pids[row]), int(camids[row])) for row in range(N)]
-    held = {"features": {names[row]: tensor(features[row]) for row in range(N)}}
-    exec(code, {**held, "query": listed[:N_QUERY], "gallery": listed[N_QUERY:]})
-    found = run(reid_dist, commands)
-    expected = published(euclidean(features), pids, camids)
+@setting("open-reid")
+def run_in_open_reid(excerpts: Excerpts, items: Items) -> None:
+    names = [f"{items.pids[row]:04d}_{row}.jpg" for row in range(N)]
+    listed = [(names[row], int(items.pids[row]), int(items.camids[row])) for row in range(N)]
+    held = {"features": {names[row]: tensor(items.features[row]) for row in range(N)}}
+    excerpts.run_code({**held, "query": listed[:N_QUERY], "gallery": listed[N_QUERY:]})
+    found = excerpts.run_commands()
+    expected = published(euclidean(items.features), items.pids, items.camids)
     assert found["mAP"] == pytest.approx(expected["mAP"], abs=1e-12)
     assert found["CMC_allshots@1"] > 0
 
 
-def test_oml(reid_dist, here: Path, items) -> None:
-    features, pids, _ = items
-
-    class Dataset:
-        def get_query_ids(self) -> Tensor:
-            return tensor(np.arange(N_QUERY))
-
-        def get_gallery_ids(self) -> Tensor:
-            return tensor(np.arange(N))
-
-        def get_labels(self) -> np.ndarray:
-            return pids
-
-    code, commands = recipe("OML")
-    exec(code, {"embeddings": tensor(features), "dataset": Dataset()})
-    wide = features.astype(np.float64)
+@setting("OML")
+def run_after_oml(excerpts: Excerpts, items: Items) -> None:
+    dataset = SimpleNamespace(
+        get_query_ids=lambda: tensor(np.arange(N_QUERY)),
+        get_gallery_ids=lambda: tensor(np.arange(N)),
+        get_labels=lambda: items.pids,
+    )
+    excerpts.run_code({"embeddings": tensor(items.features), "dataset": dataset})
+    wide = items.features.astype(np.float64)
     distances = np.linalg.norm(wide[:N_QUERY, None] - wide[None], axis=2)
-    found = run(reid_dist, commands)
-    assert_equal(found, published(distances, pids, None, own=True))
+    found = excerpts.run_commands()
+    assert_equal(found, published(distances, items.pids, None, own=True))
     # Its precision@10: hits by as many items as can be hits.
     precision = []
     for i, row in enumerate(distances):
-        same = (pids == pids[i]) & (np.arange(N) != i)
+        same = (items.pids == items.pids[i]) & (np.arange(N) != i)
         others = np.argsort(row)[np.argsort(row) != i]
         precision.append(same[others[:10]].sum() / min(10, same.sum()))
     assert found["P_min@10"] == pytest.approx(np.mean(precision), abs=1e-12)
+
+
+def report_of(items: Items) -> Report:
+    sides = [(items.features[rows], items.pids[rows], items.camids[rows]) for rows in items.sides.values()]
+    return evaluate(*sides, metrics=["mAP", "CMC@1"], distance="euclidean")
+
+
+@setting("Evaluate in a training loop")
+def run_in_a_loop(excerpts: Excerpts, items: Items) -> None:
+    is_query, logged = np.arange(N) < N_QUERY, []
+    names = excerpts.run_code(
+        {
+            "loader": [
+                (items.features[rows], items.pids[rows], items.camids[rows], rows, is_query[rows])
+                for rows in np.split(np.arange(N), 5)
+            ],
+            "model": lambda images: images,
+            "epoch": 3,
+            "logger": SimpleNamespace(log_metrics=lambda values, step: logged.append((values, step))),
+        }
+    )
+    expected = published(cosine(items.features), items.pids, items.camids)
+    assert_equal(names["values"], {f"val/{name}": value for name, value in expected.items()})
+    assert logged == [(names["values"], 3)]
+
+
+@setting("Log a report")
+def run_with_loggers(excerpts: Excerpts, items: Items) -> None:
+    logged: list[dict[str, float]] = []
+
+    def note(*values: Any, **_: Any) -> None:
+        logged.append(next(each for each in values if isinstance(each, dict)))
+
+    loggers = {"writer": "add_scalars", "wandb": "log", "mlflow": "log_metrics"}
+    held = {name: SimpleNamespace(**{method: note}) for name, method in loggers.items()}
+    excerpts.run_code({**held, "report": report_of(items), "epoch": 3})
+    expected = published(euclidean(items.features), items.pids, items.camids)
+    assert len(logged) == 3
+    for values in logged:
+        assert values == pytest.approx({"mAP": expected["mAP"], "CMC_1": expected["CMC@1"]}, abs=1e-12)
+
+
+@setting("Replace the function that evaluates")
+def run_with_a_matrix(excerpts: Excerpts, items: Items) -> None:
+    distances = euclidean(items.features)
+    labels = {
+        f"{side[0]}_{name}": values[rows]
+        for name, values in (("pids", items.pids), ("camids", items.camids))
+        for side, rows in items.sides.items()
+    }
+    names = excerpts.run_code({"distmat": distances, **labels})
+    expected = published(distances, items.pids, items.camids)
+    assert names["mAP"] == pytest.approx(expected["mAP"], abs=1e-12)
+    assert names["cmc"][0] == pytest.approx(expected["CMC@1"], abs=1e-12)
+    cmc, mean = eval_func(distances, *labels.values())
+    assert (cmc.tolist(), mean) == (names["cmc"].tolist(), names["mAP"])

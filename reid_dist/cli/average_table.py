@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
+from reid_dist.core.findings import lines_of
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.averages import RunAverage
 from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
@@ -61,5 +62,4 @@ def _facts(average: RunAverage) -> Iterator[tuple[str, str]]:
     yield "interval", f"Student's t for the mean, {degrees} of freedom, which assumes independent runs"
     for condition in average.conditions:
         yield "differs", str(condition)
-    for note in average.notes:
-        yield "note", note
+    yield from lines_of(average.notes)

@@ -190,6 +190,17 @@ def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
+def _gallery_or_query(context: click.Context, _parameter: click.Parameter, given: str | None) -> str:
+    """Return the gallery; of one source alone, that source, which holds both sides."""
+    return given or str(context.params["query"])
+
+
+sides_arguments: Final = _together(
+    click.argument("query"), click.argument("gallery", required=False, callback=_gallery_or_query)
+)
+"""QUERY and GALLERY of a command that evaluates them."""
+
+
 def _checked_name(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str | None:
     name = None if given is None else " ".join(given.split())
     if name is not None and not (name and name.isprintable()):

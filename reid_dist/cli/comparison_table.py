@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from reid_dist.core.findings import lines_of
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.comparison import Comparison
 from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
@@ -50,8 +51,7 @@ def _facts(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[
     for metric in comparison.metrics:
         if metric.untested:
             yield "no test", f"{metric.name}: {metric.untested}"
-    for note in comparison.notes:
-        yield "note", note
+    yield from lines_of(comparison.notes)
 
 
 def _verdict_words(comparison: Comparison) -> Iterator[tuple[str, str]]:

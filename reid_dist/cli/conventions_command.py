@@ -13,12 +13,12 @@ from reid_dist.cli.click_options import (
     RunOptions,
     option,
     options_in_threads,
+    sides_arguments,
 )
 
 
 @click.command("conventions", cls=GroupedCommand)
-@click.argument("query")
-@click.argument("gallery")
+@sides_arguments
 @option(
     "--target",
     "targets",
@@ -81,7 +81,7 @@ def command(
     \b
     Examples:
       reid-dist conventions data/query.zarr data/gallery.zarr --output results/conventions.json
-      reid-dist conventions pytorch_result.mat pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
+      reid-dist conventions pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
       reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
     """
     from reid_dist.cli.conventions_table import print_conventions

@@ -9,6 +9,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from reid_dist.core.findings import lines_of
 from reid_dist.core.formatting import counted, integer
 from reid_dist.evaluation.convention_settings import Setting
 from reid_dist.evaluation.convention_table import Candidate, Conventions, Row, Target
@@ -55,8 +56,7 @@ def _facts(table: Conventions, names: Sequence[str]) -> Iterator[tuple[str, str]
         described = table.inputs[name]
         yield name, f"{described['uri']}, {counted(described['shape'][0], 'row')}"
     yield "digest", table.result_digest[:_DIGEST_DIGITS]
-    for note in table.notes:
-        yield "note", note
+    yield from lines_of(table.notes)
 
 
 def _setting(rows: Sequence[Row], head: str) -> Iterator[tuple[str, str]]:

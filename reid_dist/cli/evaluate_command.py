@@ -16,12 +16,12 @@ from reid_dist.cli.click_options import (
     output_options,
     refuse_idle_options,
     run_options,
+    sides_arguments,
 )
 
 
 @click.command("evaluate", cls=GroupedCommand)
-@click.argument("query")
-@click.argument("gallery")
+@sides_arguments
 @job_options
 @cluster_options
 @output_options()
@@ -30,17 +30,17 @@ from reid_dist.cli.click_options import (
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: Any) -> None:
     """Evaluate QUERY against GALLERY: two feature stores, or any source that `ingest` reads.
 
-    A file that holds both sides may be given for both.
+    Without GALLERY, QUERY holds both sides.
 
     \b
     Examples:
       reid-dist evaluate data/query.zarr data/gallery.zarr --output results/plain
-      reid-dist evaluate pytorch_result.mat pytorch_result.mat --metric mAP --metric CMC@20
-      reid-dist evaluate set.zarr set.zarr --protocol same_set --distance euclidean
+      reid-dist evaluate pytorch_result.mat --metric mAP --metric CMC@20
+      reid-dist evaluate set.zarr --protocol same_set --distance euclidean
       reid-dist evaluate q.zarr g.zarr --benchmark market1501 --output results/benchmark
       reid-dist evaluate q.zarr g.zarr --ties --breakdown camera_pair --breakdown gallery_size --output results/more
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
-      reid-dist evaluate labels.npz labels.npz --distances distmat.npy
+      reid-dist evaluate labels.npz --distances distmat.npy
     """
     from pydantic import ValidationError
 

@@ -109,8 +109,8 @@ def _group() -> None:
     \b
     Start here:
       reid-dist demo
-      reid-dist ingest pytorch_result.mat --output data/market
-      reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
+      reid-dist evaluate pytorch_result.mat --output results/market
+      reid-dist compare results/baseline results/market
 
     Exit codes: 0 done, 2 wrong usage or bad input, 3 the run failed, 4 compare or nightly found something worse,
     5 nightly could not compare a job with its baseline, 130 interrupted, 143 ended by SIGTERM.

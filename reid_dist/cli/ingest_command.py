@@ -11,6 +11,7 @@ import click
 
 from reid_dist.cli.click_options import chunk_option
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.findings import lines_of
 from reid_dist.core.formatting import counted
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def command(source: str, output: str, **options: Any) -> None:
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores.importers import ingest
-    from reid_dist.stores.repeated_items import repeat_note
+    from reid_dist.stores.repeated_items import repeat_notes
 
     arrays = {name: options.pop(name) for name in _array_names()}
     options["words"] = _words(options["words"])
@@ -199,6 +200,5 @@ def command(source: str, output: str, **options: Any) -> None:
             f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {counted(identities(store), 'identity')}, "
             f"{cameras}, content {store.content_digest[:16]}"
         )
-        repeated = repeat_note(store, "set")
-        for note in [*store.notes, *([repeated] if repeated else [])]:
-            click.echo(without_controls(f"  note: {note}"))
+        for word, text in [*(("note", note) for note in store.notes), *lines_of(repeat_notes(store, "set"))]:
+            click.echo(without_controls(f"  {word}: {text}"))

@@ -8,9 +8,12 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from reid_dist.core.registry import Registry
 
 # Module and name of each registry; imported when it is listed.
 _REGISTRIES = {
@@ -46,7 +49,7 @@ def command(kind: str, name: str | None, *, as_json: bool) -> None:
 
     entries = {entry.name: entry for entry in _entries(kind)}
     if name is not None and name not in entries:
-        raise UnknownNameError(did_you_mean(kind.removesuffix("s"), name, entries))
+        raise UnknownNameError(did_you_mean(_registry(kind).kind, name, entries))
     chosen = list(entries.values()) if name is None else [entries[name]]
     if as_json:
         records = [_record(entry) for entry in chosen]
@@ -102,8 +105,16 @@ def _value(value: Any) -> Any:
 
 
 def _entries(kind: str) -> list[Any]:
-    module, name = _REGISTRIES[kind]
     # Variants are values of a parameter, listed after their definition as they are written.
-    defined = importlib.import_module(module)
-    found = [entry for each in getattr(defined, name) for entry in (each, *getattr(each, "choices", ()))]
-    return [*found, defined.MACRO_MEANS] if kind == "metrics" else found
+    found = [entry for each in _registry(kind) for entry in (each, *getattr(each, "choices", ()))]
+    if kind != "metrics":
+        return found
+    from reid_dist.metrics.metric import MACRO_MEANS
+
+    return [*found, MACRO_MEANS]
+
+
+def _registry(kind: str) -> Registry[Any]:
+    module, name = _REGISTRIES[kind]
+    registry: Registry[Any] = getattr(importlib.import_module(module), name)
+    return registry

@@ -14,12 +14,12 @@ from reid_dist.cli.click_options import RunOptions
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.core.credentials import command_line
+from reid_dist.core.findings import before_and_below
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Document, R, ReportStore, ResultStore, Run, run_job
 from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import Sides
 from reid_dist.reports import Report
-from reid_dist.reports.heading import Caution, without_warnings
 from reid_dist.reports.report_files import written_files
 from reid_dist.stores import FeatureSet
 
@@ -79,7 +79,6 @@ def open_sides(query: str, gallery: str) -> tuple[FeatureSet, FeatureSet]:
 
 def deliver_table(
     report: SweepReport | SplitReport,
-    caution: Caution | None,
     table: Sequence[str],
     legend: Mapping[str, str],
     facts: Mapping[str, str],
@@ -93,15 +92,16 @@ def deliver_table(
         return
     head, tail = report.heading.chosen("date", "command"), report.heading.chosen("version", "digest")
     below = {**legend, **head, **facts, **tail}
+    warnings, notes = before_and_below(report.findings)
     width = max(_NAME_WIDTH, *map(len, below))
     lines = [
         *report.heading.lines,
-        *([] if caution is None else [caution.line]),
+        *warnings,
         "",
         *table,
         "",
         *(f"{name:<{width}}  {words}" for name, words in below.items()),
-        *(f"{'note':<{width}}  {note}" for note in without_warnings(report.notes)),
+        *(f"{word:<{width}}  {text}" for word, text in notes),
     ]
     click.echo("\n".join(lines))
     if output is not None:

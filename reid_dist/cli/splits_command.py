@@ -16,13 +16,13 @@ from reid_dist.cli.click_options import (
     output_options,
     run_options,
     shared_options,
+    sides_arguments,
 )
 from reid_dist.evaluation.options import SPLIT_OPTIONS
 
 
 @click.command("splits", cls=GroupedCommand)
-@click.argument("query")
-@click.argument("gallery")
+@sides_arguments
 @shared_options(
     "fuse",
     *SPLIT_OPTIONS,

@@ -8,7 +8,6 @@ from reid_dist.cli.resumable import deliver_report, deliver_table
 from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.reports import Report
-from reid_dist.reports.split_page import splits_caution
 from reid_dist.reports.words import metric_value, published
 
 
@@ -36,8 +35,7 @@ def deliver_splits(report: SplitReport, *, as_json: bool, output: Path | None) -
         "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
         **({"ranked": report.protocol["ranked"]} if "ranked" in report.protocol else {}),
     }
-    caution = splits_caution(counts, report.protocol, report.notes)
-    deliver_table(report, caution, aligned(rows, n_left=1), {}, facts, as_json=as_json, output=output)
+    deliver_table(report, aligned(rows, n_left=1), {}, facts, as_json=as_json, output=output)
 
 
 def _galleries(report: SplitReport) -> str:

@@ -17,6 +17,7 @@ from reid_dist.cli.click_options import (
     output_options,
     run_options,
     shared_options,
+    sides_arguments,
 )
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS
 
@@ -31,8 +32,7 @@ def _swept_options(function: F) -> F:
 
 
 @click.command("sweep", cls=GroupedCommand)
-@click.argument("query")
-@click.argument("gallery")
+@sides_arguments
 @option("--expand", group=SWEPT, metavar="SPEC", help="The expansion, such as aqe; of dba(k=5)+aqe, the last is swept.")
 @option("--include-self", group=SWEPT, is_flag=True, help="Queries are gallery items, by item id, and one of the k.")
 @option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")

@@ -13,7 +13,6 @@ from reid_dist.core.specs import value_text
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import parse_model
 from reid_dist.evaluation.sweeps import SweepJob, SweepReport, grid_of, run_sweep
-from reid_dist.reports.heading import caution_of
 from reid_dist.reports.words import metric_value
 from reid_dist.stages.session import Session
 
@@ -63,9 +62,8 @@ def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) ->
         "gallery": counted(counts["n_gallery"], "row"),
         "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
     }
-    caution = caution_of(counts, report.protocol, counts.get("n_identities"), report.notes)
     legend = {_BEST: "best value of its metric; of equal ones, the first"}
-    deliver_table(report, caution, aligned(table), legend, facts, as_json=as_json, output=output)
+    deliver_table(report, aligned(table), legend, facts, as_json=as_json, output=output)
 
 
 def _fixed(values: dict[str, Any]) -> str:

@@ -8,10 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from reid_dist.core.findings import before_and_below
 from reid_dist.core.formatting import counted, duration
 from reid_dist.reports.console import fact_table, print_parts, value_table
-from reid_dist.reports.heading import without_warnings
-from reid_dist.reports.operating_page import points_caution
 from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.reports.sections.operating_point_section import error_rows, point_rows
 from reid_dist.reports.words import RATES, call, named, resampled
@@ -20,10 +19,10 @@ from reid_dist.reports.words import RATES, call, named, resampled
 def print_operating_points(found: OperatingPoints) -> None:
     """Print the table of thresholds, the errors of calibrations, and facts; plain text where that is no terminal."""
     document = found.to_dict()
-    caution = points_caution(document)
     title, *others = found.heading.lines
-    head = [Text(title, style="bold"), *map(Text, others), *([] if caution is None else [Text(caution.line)])]
-    print_parts(*head, *_tables(document), _facts(found, document))
+    warnings, notes = before_and_below(found.findings)
+    head = [Text(title, style="bold"), *map(Text, [*others, *warnings])]
+    print_parts(*head, *_tables(document), fact_table([*_facts(found, document).items(), *notes]))
 
 
 def _tables(document: dict[str, Any]) -> Iterator[Table]:
@@ -53,9 +52,9 @@ def _short(interval: str) -> str:
     return "-".join(f"{float(end):.2g}" if 0.001 <= float(end) < 1 else end for end in ends)
 
 
-def _facts(found: OperatingPoints, document: dict[str, Any]) -> Table:
+def _facts(found: OperatingPoints, document: dict[str, Any]) -> dict[str, str]:
     counts = document["counts"]
-    facts = {
+    return {
         **found.heading.chosen("date", "command"),
         "pairs": f"{counted(counts['n_genuine'], 'genuine pair')}, {counted(counts['n_impostor'], 'impostor pair')}",
         "queries": f"{counted(counts['n_mated'], 'mated query')}, {counted(counts['n_non_mated'], 'non-mated query')}",
@@ -67,4 +66,3 @@ def _facts(found: OperatingPoints, document: dict[str, Any]) -> Table:
         "time": duration(found.timing["total"]),
         **found.heading.chosen("version", "digest"),
     }
-    return fact_table([*facts.items(), *(("note", note) for note in without_warnings(found.notes))])

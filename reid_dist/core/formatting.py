@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 _VOWELS = "aeiou"
+_MOST_NAMED = 3
 
 
 def counted(number: int, noun: str, *, separator: str = ",") -> str:
@@ -34,6 +35,13 @@ def first_few(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     shown = separator.join(texts[:most])
     last = " and" if separator == ", " else f"{separator}and"
     return f"{shown}{last} {len(texts) - most} more" if len(texts) > most else shown
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names for a sentence, the first few of many: ``a, b and c``, ``a, b, c and 4 more``."""
+    more = len(names) - _MOST_NAMED
+    *others, last = [*names[:_MOST_NAMED], f"{more} more"] if more > 0 else names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def shortened(text: str, most: int) -> str:

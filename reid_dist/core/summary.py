@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.findings import Finding, lines_of
 from reid_dist.core.formatting import aligned, shortened
 from reid_dist.core.optional_packages import import_extra
 
@@ -21,14 +22,15 @@ _NOTE_LENGTH = 200
 class Summary:
     """A title with a small table, facts and notes below it; of many rows the first and the last are shown.
 
-    Without `heads` there is no table.
+    Without `heads` there is no table; `remarks` are sentences before the notes.
     """
 
     title: str
     heads: tuple[str, ...] = ()
     rows: Sequence[tuple[str, ...]] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    notes: Sequence[Finding] = ()
+    remarks: Sequence[str] = ()
 
     def to_text(self) -> str:
         """Return plain text: one line if there is nothing but the title."""
@@ -55,9 +57,10 @@ class Summary:
         return [*self.rows[:half], left_out, *self.rows[-half:]]
 
     def _lines(self) -> list[tuple[str, str]]:
-        lines = [*self.facts.items(), *(("note", shortened(note, _NOTE_LENGTH)) for note in self.notes[:_MOST_NOTES])]
-        if len(self.notes) > _MOST_NOTES:
-            lines.append(("notes", f"{len(self.notes) - _MOST_NOTES} more"))
+        notes = [*(("note", text) for text in self.remarks), *lines_of(self.notes)]
+        lines = [*self.facts.items(), *((word, shortened(text, _NOTE_LENGTH)) for word, text in notes[:_MOST_NOTES])]
+        if len(notes) > _MOST_NOTES:
+            lines.append(("notes", f"{len(notes) - _MOST_NOTES} more"))
         return lines
 
 

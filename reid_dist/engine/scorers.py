@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding
 from reid_dist.core.model import RowRange
 from reid_dist.core.segments import order_of_rows, run_offsets
 from reid_dist.engine.distances import GIVEN_DISTANCE, Distance
@@ -38,7 +39,7 @@ class Scorer(ABC):
 
     distance: Distance
     # Remarks on the distances, for the report.
-    notes: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
     @property
     @abstractmethod

@@ -15,16 +15,15 @@ note.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import percent, rate, share
+from reid_dist.core.findings import Finding, warning
 from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
 from reid_dist.core.segments import run_offsets, segment_sums
 from reid_dist.metrics.chance import Moments, chance_average_precision, chance_cmc
-from reid_dist.reports.heading import WARNING
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.labels import given_labels
 
@@ -52,7 +51,7 @@ _MOST_LABELS: Final = 0.5
 
 def chance_notes(
     query: LabelledSet, gallery: LabelledSet, ranked: RankedQueries, *, first_alone: bool, given: bool
-) -> list[str]:
+) -> list[Finding]:
     """Note a result at chance level, one of ties, or one that is better reversed; with the causes that fit.
 
     With `first_alone`, only the ranks of the nearest relevant items are known; with `given`, distances are given, and
@@ -65,27 +64,14 @@ def chance_notes(
         return exchanged
     n_tied, n_pairs = _tied_pairs(ranked)
     if n_pairs and n_tied > _TIED * n_pairs:
-        return [
-            f"{WARNING}{share(n_tied, n_pairs)} of the pairs of a relevant and another gallery row are tied: the order "
-            "of the rows decides the result, not the model; features of most items are equal, as those of a collapsed "
-            "model or of one row that was written many times (`reid-dist check` counts equal rows), or distances have "
-            "few values"
-        ]
+        return [warning("tied_pairs", n=n_tied, n_pairs=n_pairs)]
     level = _level_of(ranked, valid, query.pids[valid], first_alone=first_alone)
     if not first_alone:
         turned = float(_reversed_precision(ranked)[valid].mean())
         if turned >= _FACTOR * level.result and level.order is not None and level.order < 0.5 - level.order_width:
-            question = (
-                "are these similarities? Give 1 - similarity: smaller is nearer"
-                if given
-                else "are the features of one side negated?"
-            )
-            return [
-                f"{WARNING}the reversed order is better: mAP {percent(turned)} in place of {percent(level.result)}; "
-                f"{question}"
-            ]
+            return [warning("reversed_order", result=level.result, reversed=turned, given=given)]
     if level.is_chance:
-        return [f"{WARNING}{level.text}: {_cause(query, gallery, given)}"]
+        return [warning("chance_level", **level.values, cause=_cause(query, gallery, given))]
     return []
 
 
@@ -114,20 +100,10 @@ class _Level:
         return is_like and self.result <= self.of_identities
 
     @property
-    def text(self) -> str:
+    def values(self) -> dict[str, Any]:
         """The result beside its chance level."""
-        lower = max(0.0, self.chance - self.width)
-        ordered = (
-            ""
-            if self.order is None
-            else f", and the relevant item is before the other one in {share(self.order, 1)} of all pairs "
-            "(random orders: 50 %)"
-        )
-        return (
-            f"the result is at chance level: {self.metric} {rate(self.result)}, where random orders have "
-            f"{rate(self.chance)} on average, 99 % of them {rate(lower)} to "
-            f"{rate(self.chance + self.width)}{ordered}"
-        )
+        ends = {"low": max(0.0, self.chance - self.width), "high": self.chance + self.width}
+        return {"metric": self.metric, "result": self.result, "chance": self.chance, **ends, "in_order": self.order}
 
 
 def _level_of(ranked: RankedQueries, valid: NDArray[np.bool_], pids: Int64, *, first_alone: bool) -> _Level:
@@ -187,33 +163,19 @@ def _reversed_precision(ranked: RankedQueries) -> Float64:
 
 
 def _cause(query: LabelledSet, gallery: LabelledSet, given: bool) -> str:
-    """The causes that fit, and what to look at."""
+    """The cause that fits: where features do not fit labels, or all that are possible."""
     near, far = (
         _fits_labels(each) if isinstance(each, FeatureSet) and not given else None for each in (query, gallery)
     )
-    for fits, side in ((far, "gallery"), (near, "query set")):
+    for fits, side in ((far, "gallery"), (near, "query")):
         if fits is False:
-            return (
-                f"within the {side}, rows of one identity are no nearer to each other than to others: its features "
-                "are not in the order of its labels (compare the order of the rows with the list of images), or the "
-                "model tells nothing apart"
-            )
-    unlike = "both sides number their identities differently (compare their label maps), or features are of two models"
-    if near and far:
-        return f"the features of either side fit its own labels, and not those of the other side: {unlike}"
+            return side
     if far:
-        return (
-            "features of the gallery fit its labels: those of the query set are not in the order of its labels, or "
-            f"{unlike}"
-        )
-    what = "rows or columns of the distances" if given else "features"
-    return (
-        f"{what} are not in the order of the labels, both sides number their identities differently, or the model "
-        "tells nothing apart: compare the order of the rows with the list of images, and the label maps of both sides"
-    )
+        return "between" if near else "query or between"
+    return "distances" if given else "features"
 
 
-def _exchanged_labels(query: LabelledSet, gallery: LabelledSet) -> list[str]:
+def _exchanged_labels(query: LabelledSet, gallery: LabelledSet) -> list[Finding]:
     """Note a side whose pids are cameras of the other one, and whose cameras are its pids and not its cameras."""
     if query.camids is None or gallery.camids is None:
         return []
@@ -230,10 +192,7 @@ def _exchanged_labels(query: LabelledSet, gallery: LabelledSet) -> list[str]:
         cameras = [set(map(str, given_labels(camids[at], each.camid_names))) for at, (_, each) in enumerate(sides)]
         crosses = _overlap(known[own], cameras[1 - own]) and _overlap(cameras[own], known[1 - own])
         if crosses and len(cameras[own] & cameras[1 - own]) < _MOST_LABELS * len(cameras[own]):
-            return [
-                f"{WARNING}pids and camids of the {side} look exchanged: its pids are cameras of the other side, and "
-                "its cameras are identities there"
-            ]
+            return [warning("labels_exchanged", side=side)]
     return []
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, info
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
@@ -43,6 +44,7 @@ from reid_dist.evaluation.report_assembly import QueryCounts
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metrics
 from reid_dist.relevance.protocols import Protocol
+from reid_dist.reports.notes import input_notes
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 
@@ -50,11 +52,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 DEFAULT_DISTANCES: Final = ("cosine", "euclidean")
-
-_SAME_RANKS: Final = (
-    "Euclidean distances of rows scaled to length 1 rank as cosine, and sqeuclidean as euclidean, but for rounding: "
-    "they have no rows of their own"
-)
 
 Pair = tuple[Setting, Setting]
 """A setting that leaves invalid queries out, and the same with these at 0."""
@@ -117,7 +114,7 @@ def conventions(
     names = [distances] if isinstance(distances, str) else list(dict.fromkeys(distances or DEFAULT_DISTANCES))
     measures = [DISTANCES.get(name) for name in names]
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    notes: list[str] = []
+    notes: list[Finding] = []
     measures = _usable(measures, query, gallery, notes, given=distances is not None)
     settings, omitted = settings_for(query, gallery, single_shot=single_shot)
     with begin_session(client, workspace, progress, chunk_rows) as session:
@@ -127,13 +124,13 @@ def conventions(
     rows = _rows(settings, {name: ranked[name] for name in alike}, chosen, alike, query.pids)
     if not rows:
         raise InputError(f"{', '.join(metric.name for metric in chosen)}: of no convention that these sets allow")
-    notes.append(_SAME_RANKS)
+    notes.append(info("euclidean_ranks"))
     return Conventions(
         rows=rows,
         targets=wanted,
         candidates=find_candidates(rows, wanted),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        notes=tuple(dict.fromkeys([*omitted, *notes, *query.notes, *gallery.notes])),
+        notes=tuple(dict.fromkeys([*omitted, *notes, *input_notes(query, gallery)])),
     )
 
 
@@ -152,7 +149,7 @@ def _metrics(given: str | Sequence[str] | None, of_targets: Sequence[str], *, si
 
 
 def _usable(
-    measures: list[Distance], query: FeatureSet, gallery: FeatureSet, notes: list[str], *, given: bool
+    measures: list[Distance], query: FeatureSet, gallery: FeatureSet, notes: list[Finding], *, given: bool
 ) -> list[Distance]:
     """Distances that the sets allow; of those that were `given`, none is left out."""
     found = []
@@ -162,7 +159,7 @@ def _usable(
         except InputError as error:
             if given or not measure.needs_length:
                 raise
-            notes.append(f"the distance {measure.name} is left out: {error}")
+            notes.append(info("unfit_distance", distance=measure.name, why=str(error)))
         else:
             found.append(measure)
     return found
@@ -268,7 +265,7 @@ def _ranks_under(protocols: Sequence[Protocol], results: Results) -> list[_Ranks
 
 
 def _with_valid_query(
-    query: FeatureSet, gallery: FeatureSet, settings: Sequence[Pair], ranked: Ranked, notes: list[str]
+    query: FeatureSet, gallery: FeatureSet, settings: Sequence[Pair], ranked: Ranked, notes: list[Finding]
 ) -> tuple[list[Pair], Ranked]:
     """Leave out settings under which no query is valid, as a run of their own would be refused."""
     first = next(iter(ranked.values()))
@@ -280,7 +277,7 @@ def _with_valid_query(
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, QueryCounts(first[0].ranked).invalid))
     out = [pair[0].name for pair, each in zip(settings, valid, strict=True) if not each]
     if out:
-        notes.append(f"no query has a relevant item under {'; '.join(out)}: left out")
+        notes.append(info("no_valid_query_under", conventions=out))
     kept = np.flatnonzero(valid).tolist()
     return [settings[place] for place in kept], {name: [each[place] for place in kept] for name, each in ranked.items()}
 
@@ -288,7 +285,7 @@ def _with_valid_query(
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _distinct_distances(ranked: Ranked, notes: list[str]) -> dict[str, list[str]]:
+def _distinct_distances(ranked: Ranked, notes: list[Finding]) -> dict[str, list[str]]:
     """Distances by the first one that gives the same ranks under every setting."""
     first: dict[tuple[str, ...], str] = {}
     alike: dict[str, list[str]] = {}
@@ -296,7 +293,7 @@ def _distinct_distances(ranked: Ranked, notes: list[str]) -> dict[str, list[str]
         earlier = first.setdefault(tuple(each.fingerprint for each in found), name)
         alike.setdefault(earlier, []).append(name)
         if earlier != name:
-            notes.append(f"{name} gives the ranks of {earlier} under every convention and has no rows of its own")
+            notes.append(info("ranks_alike", distance=name, other=earlier))
     return alike
 
 

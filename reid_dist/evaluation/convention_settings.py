@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from reid_dist.core.formatting import counted, have
+from reid_dist.core.findings import Finding, info
 from reid_dist.engine.checks import check_labels, joined_labels
 from reid_dist.errors import InputError
 from reid_dist.metrics.metric import Metric
@@ -48,9 +48,9 @@ class Setting:
 
 def settings_for(
     query: LabelledSet, gallery: LabelledSet, *, single_shot: bool
-) -> tuple[list[tuple[Setting, Setting]], list[str]]:
+) -> tuple[list[tuple[Setting, Setting]], list[Finding]]:
     """Settings by what is relevant and junk, each without invalid queries and with these at 0; and notes on others."""
-    notes: list[str] = []
+    notes: list[Finding] = []
     found = []
     for base, own_words, own_parts in _bases(query, gallery, notes, single_shot=single_shot):
         # Those of CUHK03 differ from market1501 in the CMC and in the cameras; each takes as long as all others.
@@ -68,22 +68,18 @@ def settings_for(
 
 
 def _bases(
-    query: LabelledSet, gallery: LabelledSet, notes: list[str], *, single_shot: bool
+    query: LabelledSet, gallery: LabelledSet, notes: list[Finding], *, single_shot: bool
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Conventions of cameras and of own rows: a protocol, words for what differs, and parts."""
     unfit = _unfit_cameras(query, gallery)
-    if unfit:
-        notes.append(
-            f"{unfit}: conventions of cameras (market1501, market1501_matlab, allshots, cuhk03, "
-            "cuhk03_separate_cameras) are left out"
-        )
-    else:
+    notes += unfit
+    if not unfit:
         yield "market1501", "", {}
         if single_shot:
             yield "cuhk03", "", {}
             yield "cuhk03_separate_cameras", "", {}
         else:
-            notes.append("conventions of CUHK03 (CMC_single_shot) are left out: --single-shot, single_shot=True")
+            notes.append(info("no_single_shot"))
     yield "no_cameras", "", {}
     if not _has_own_rows(query, gallery, notes):
         return
@@ -92,21 +88,21 @@ def _bases(
         yield "market1501", "own row junk", {"junk": (SAME_CAMERA, OWN_ROW)}
 
 
-def _unfit_cameras(query: LabelledSet, gallery: LabelledSet) -> str:
-    """Why cameras of the two sets cannot be compared; empty if they can."""
+def _unfit_cameras(query: LabelledSet, gallery: LabelledSet) -> list[Finding]:
+    """Note why cameras of the two sets cannot be compared; nothing if they can."""
     missing = [name for name, side in (("query", query), ("gallery", gallery)) if side.camids is None]
     if missing:
-        return f"{' and '.join(missing)} {have(missing)} no camids"
+        return [info("no_camids", sides=missing)]
     # Identities that cannot be compared are refused here.
     joined_labels(query, gallery, PROTOCOLS.get("no_cameras"), camids=False)
     try:
         joined_labels(query, gallery, PROTOCOLS.get("market1501"), camids=False)
     except InputError as error:
-        return str(error)
-    return ""
+        return [info("unlike_camids", why=str(error))]
+    return []
 
 
-def _has_own_rows(query: LabelledSet, gallery: LabelledSet, notes: list[str]) -> bool:
+def _has_own_rows(query: LabelledSet, gallery: LabelledSet, notes: list[Finding]) -> bool:
     """Whether queries are gallery rows as well, and can be found there."""
     shared = shared_items(query, gallery)
     if shared is None:
@@ -114,28 +110,23 @@ def _has_own_rows(query: LabelledSet, gallery: LabelledSet, notes: list[str]) ->
     try:
         check_labels(query, gallery, PROTOCOLS.get("same_set"))
     except InputError:
-        rows = "is a gallery row" if shared.n_query == 1 else "are gallery rows"
-        by = shared.by.replace("_", " ").removesuffix("s")
-        notes.append(
-            f"{counted(shared.n_query, 'query')} {rows} as well, by {by}: conventions without own rows (same_set) are "
-            "left out; give the paths as item_ids to both sides for them"
-        )
+        notes.append(info("no_same_set", n=shared.n_query, by=shared.by))
         return False
     return True
 
 
-def _junk_pids(gallery: LabelledSet, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _junk_pids(gallery: LabelledSet, notes: list[Finding]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Conventions of pid -1 and pid 0: words for what differs from pid -1 as junk, and parts."""
     n_junk, n_distractor = (int(np.count_nonzero(gallery.pids == pid)) for pid in (JUNK_PID, DISTRACTOR_PID))
     yield "", {}
     if n_junk:
         yield f"pid {JUNK_PID} kept", {"junk_pid": None}
     else:
-        notes.append(f"no gallery row has pid {JUNK_PID}: whether these are junk makes no difference")
+        notes.append(info("pid_is_absent", pid=JUNK_PID))
     if n_distractor:
         yield f"pid {JUNK_PID} and {DISTRACTOR_PID} junk", {"junk_pid": (JUNK_PID, DISTRACTOR_PID)}
     else:
-        notes.append(f"no gallery row has pid {DISTRACTOR_PID}: whether these are junk makes no difference")
+        notes.append(info("pid_is_absent", pid=DISTRACTOR_PID))
 
 
 # ---- published code --------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.core.findings import Finding
 from reid_dist.core.formatting import counted, integer
 from reid_dist.core.summary import Summary
 from reid_dist.errors import InputError
@@ -212,7 +213,7 @@ class Conventions(JsonResult):
     targets: tuple[Target, ...]
     candidates: tuple[Candidate, ...]
     inputs: dict[str, Any]
-    notes: tuple[str, ...]
+    notes: tuple[Finding, ...]
 
     @property
     def result_digest(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.findings import Finding, info
 from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED
@@ -55,13 +55,10 @@ class CountedRows:
         return cls(whole, (sides[0], sides[1]), (rows[0], rows[1]))
 
     @property
-    def note(self) -> str:
-        """Line of the report."""
+    def note(self) -> Finding:
+        """Finding of the report."""
         n_query, n_gallery = (each.n_rows - len(own) for each, own in zip(self.whole, self.rows, strict=True))
-        return (
-            f"{counted(n_query, 'query row')} and {counted(n_gallery, 'gallery row')} of cameras that the protocol "
-            "does not count took no part in expansion and re-ranking"
-        )
+        return info("rows_not_counted", n_query=n_query, n_gallery=n_gallery)
 
     @property
     def inputs(self) -> dict[str, Any]:

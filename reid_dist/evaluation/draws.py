@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, info
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.formatting import counted, have
+from reid_dist.core.formatting import counted
 from reid_dist.core.segments import entry_numbers, run_offsets
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
@@ -92,7 +93,7 @@ class Trials:
     keeps_apart: bool
     description: dict[str, Any]
     counts: dict[str, int]
-    notes: Sequence[str] = ()
+    notes: Sequence[Finding] = ()
 
 
 def listed_splits(gallery: FeatureSet, splits: Sequence[SplitRows], source: object) -> Trials:
@@ -156,20 +157,17 @@ def drawn_splits(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Prot
             return SplitRows(np.arange(gallery.n_rows), drawn)
         return SplitRows(drawn, np.setdiff1d(known, drawn, assume_unique=True) if draw.rest_as_queries else None)
 
-    def notes() -> Iterator[str]:
+    def notes() -> Iterator[Finding]:
+        of_groups = {"n_groups": len(sizes), "of": "identity-camera pair" if draw.per_camera else "identity"}
         if n_short:
-            yield (
-                f"{n_short:,} of {groups} {have(n_short)} fewer than {counted(draw.per_identity, f'{side} row')}: all "
-                "of these are in every split"
-            )
+            yield info("groups_with_few_rows", n=n_short, **of_groups, n_rows=draw.per_identity, side=side)
         if draw.rest_as_queries and n_whole:
-            yield (f"{n_whole:,} of {groups} {have(n_whole)} no more rows than are drawn: none of these is a query")
+            yield info("groups_without_query", n=n_whole, **of_groups)
         if n_other := features.n_rows - len(known) - n_junk_rows:
-            are = "is" if n_other == 1 else "are"
-            yield f"{counted(n_other, f'{side} row')} of cameras that do not count {are} in no split"
+            yield info("cameras_not_drawn", n=n_other, side=side)
         if n_junk_rows:
-            where = "in the gallery or the queries" if draw.rest_as_queries else f"in the {side}"
-            yield f"rows of pid {JUNK_PID} are not {where} of any split: {n_junk_rows:,} of the whole {side}"
+            where = ["gallery", "queries"] if draw.rest_as_queries else [side]
+            yield info("junk_not_drawn", n=n_junk_rows, pid=JUNK_PID, side=side, where=where)
 
     return Trials(
         n_splits=draw.repeats,

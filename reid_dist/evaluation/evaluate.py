@@ -9,6 +9,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
+from reid_dist.core.findings import Finding
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES
@@ -44,6 +45,7 @@ from reid_dist.evaluation.report_assembly import RanksOf, make_report
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
+from reid_dist.reports.notes import input_notes
 from reid_dist.stages.session import Session
 from reid_dist.stores import (
     DistanceSource,
@@ -148,10 +150,10 @@ def scored_sets(
         yield visible, scorer, replace(session.execution(), **shared)
 
 
-def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> list[str]:
+def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> list[Finding]:
     """Notes on the features that stages have made, without those of the sets that they are made of."""
-    known = {note for each in inputs for note in each.notes}
-    return [note for note in dict.fromkeys(note for each in made for note in each.notes) if note not in known]
+    known = input_notes(*inputs)
+    return [note for note in input_notes(*made) if note not in known]
 
 
 @lists_options(RankingOptions)

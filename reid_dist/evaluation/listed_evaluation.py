@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.environment import describe_environment
+from reid_dist.core.findings import caution, info
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.errors import InputError
@@ -142,10 +143,10 @@ def _report(
         *side_notes(query, gallery, protocol),
         *label_notes(query, gallery, protocol),
         *own_row_notes(query, gallery, protocol, listed.best),
-        f"evaluated from lists of length {index.shape[1]}: curves end at rank {decided}",
+        info("cut_lists", length=index.shape[1], last_rank=decided),
     ]
     if bounds:
-        notes.append(f"known only to lie between two bounds, since the lists are cut: {', '.join(bounds)}")
+        notes.append(caution("bounded_metrics", names=list(bounds)))
     confidence = mean_intervals(split.exact, query, checked)
     notes += [*notes_on_metrics(checked.metrics), *interval_notes(confidence, protocol)]
     inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}

@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.numeric import is_number
 from reid_dist.engine.checks import check_sets
@@ -62,7 +64,6 @@ from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, Role, as_feature_set
-from reid_dist.stores.fused import FUSED_NOTE
 from reid_dist.stores.opening import recorded_place
 
 if TYPE_CHECKING:
@@ -343,14 +344,14 @@ def _point_name(metric: Metric) -> str:
     return f"{kinds[metric.family.needs]}={metric.written}" if metric.written else metric.name
 
 
-def _few_identities(found: Counted, n_units: int) -> list[str]:
+def _few_identities(found: Counted, n_units: int) -> list[Finding]:
     """Notes on intervals from few identities, of those that count, or of those that a rate of top matches rests on."""
     rates: dict[int, list[str]] = {}
     for name, number in identities_of_tops(found).items():
         if number < n_units:
             rates.setdefault(number, []).append(name)
-    few = {number: few_units(number) for number in rates}
-    return [few_units(n_units), *(f"{', '.join(rates[number])}: {note}" for number, note in few.items() if note)]
+    of_rates = (few_units(number, rates=names) for number, names in rates.items())
+    return [*few_units(n_units), *chain.from_iterable(of_rates)]
 
 
 def _report(
@@ -371,9 +372,8 @@ def _report(
     of_kinds = {f"n_{name}": int(queries.sum()) for name, (queries, _) in found.top_matches().items()}
     confidence = intervals.describe()
     notes = [] if confidence is None else _few_identities(found, confidence["n_units"])
-    few = threshold_notes(counts.metrics, (), numbers["n_impostor"], of_kinds["n_non_mated"] or None)
-    # Named as the points are.
-    notes += [note.replace("TAR@FAR", "FAR").replace("DIR@FAR", "FPIR") for note in few]
+    n_non_mated = of_kinds["n_non_mated"] or None
+    notes += threshold_notes(counts.metrics, (), numbers["n_impostor"], n_non_mated, name_of=_point_name)
     return OperatingPoints(
         table=table,
         intervals=with_intervals(ends),
@@ -400,7 +400,7 @@ def _report(
             "seed": seed,
         },
         environment=described_environment(execution.client, execution.policy, execution.screened),
-        notes=[note for note in notes if note],
+        notes=notes,
     )
 
 
@@ -439,7 +439,7 @@ class RecordedRanking:
                 raise InputError("the run has a ground truth; give the pipeline that names it (--pipeline)")
             options["ground_truth"] = job.ground_truth
         places = [recorded_place(report.inputs[side], side) for side in _SIDES]
-        if job is None and any(note.startswith(FUSED_NOTE) for note in report.notes):
+        if job is None and any("labels_uri" in report.inputs[side] for side in _SIDES):
             raise InputError("the run is of fused models; give the pipeline that names them (--pipeline)")
         if job is None and None in places:
             side = _SIDES[places.index(None)]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
+from reid_dist.core.findings import Finding, caution, info
 from reid_dist.core.model import Neighbours, RankedQueries
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.nearest_rows import NearestNegatives, NearestRows
@@ -39,7 +40,7 @@ from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
-from reid_dist.reports.notes import label_notes, own_row_notes, side_notes, threshold_notes
+from reid_dist.reports.notes import input_notes, label_notes, own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
@@ -49,10 +50,6 @@ if TYPE_CHECKING:
 
 Float64 = NDArray[np.float64]
 
-_FIRST_ALONE = (
-    "the metrics requested need the ranks of the nearest relevant items only, and others were not counted: AP and INP "
-    "of queries, and the curves that need all ranks, are in reports with mAP"
-)
 _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family.in_every_report}
 
 
@@ -136,12 +133,12 @@ def make_report(
             *chance_notes(
                 query, gallery, ranks("mAP"), first_alone=first_alone, given=isinstance(job.scorer, BlockScorer)
             ),
-            *([_FIRST_ALONE] if first_alone else []),
+            *([info("nearest_alone")] if first_alone else []),
             *_threshold_notes(checked.metrics, verification),
             *interval_notes(confidence, protocol),
             *_tie_notes(checked),
             *notes_on_metrics(checked.metrics),
-            *dict.fromkeys([*query.notes, *gallery.notes]),
+            *input_notes(query, gallery),
         ],
     )
 
@@ -230,16 +227,15 @@ def mean_intervals(values: Mapping[str, Float64], query: LabelledSet, checked: C
     return bootstrap_intervals(averaged, query.pids, level=level, seed=checked.values["seed"])
 
 
-def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[str]:
+def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[Finding]:
     """Notes on confidence intervals."""
-    if confidence is None:
-        return []
     # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
-    few = "" if protocol.is_listed and confidence.n_units == 1 else few_units(confidence.n_units, confidence.unit)
-    return [few] if few else []
+    if confidence is None or (protocol.is_listed and confidence.n_units == 1):
+        return []
+    return few_units(confidence.n_units, confidence.unit)
 
 
-def _threshold_notes(metrics: list[Metric], verification: Verification | None) -> list[str]:
+def _threshold_notes(metrics: list[Metric], verification: Verification | None) -> list[Finding]:
     if verification is None:
         return []
     from reid_dist.engine.verification.measures import ROC_RATES
@@ -324,10 +320,10 @@ def _ties(
     return ties
 
 
-def _tie_notes(checked: CheckedOptions) -> list[str]:
+def _tie_notes(checked: CheckedOptions) -> list[Finding]:
     """Notes on metrics that have no bounds over the orders of tied items."""
     unbounded = [metric for metric in checked.metrics if metric.family.without_bounds and checked.values["ties"]]
-    return [f"{metric.name} has no bounds under ties: {metric.family.without_bounds}" for metric in unbounded]
+    return [caution("no_bounds_of_ties", metric=each.name, why=each.family.without_bounds) for each in unbounded]
 
 
 def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.findings import Finding, caution
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.reports.verdicts import WORSE
-from reid_dist.reports.words import metric_value
+from reid_dist.reports.words import is_share
 
 if TYPE_CHECKING:
     from reid_dist.reports.comparison import MetricComparison
@@ -63,16 +63,14 @@ def _change(each: MetricComparison) -> dict[str, Any]:
     return {"metric": each.name, **plain({**values, "low": low, "high": high}), "verdict": each.verdict}
 
 
-def lowered_notes(points: Sequence[tuple[str, Lowered]]) -> list[str]:
+def lowered_notes(points: Sequence[tuple[str, Lowered]]) -> list[Finding]:
     """One note for each metric that is worse at some points, which are specs with their metrics: the largest change."""
     notes = []
     for name in dict.fromkeys(each["metric"] for _, lowered in points for each in lowered):
         found = [(spec, each) for spec, lowered in points for each in lowered if each["metric"] == name]
         spec, worst = max(found, key=lambda one: abs(one[1]["values"][1] - one[1]["values"][0]))
-        before, after = (metric_value(name, value) for value in worst["values"])
-        low, high = (metric_value(name, value) for value in worst["interval"])
-        notes.append(
-            f"re-ranking makes {name} worse at {len(found)} of {counted(len(points), 'point')}, most of all {spec}: "
-            f"{after} after {before} without re-ranking (change from {low} to {high}, 95 % interval over identities)"
-        )
+        (before, after), (low, high) = worst["values"], worst["interval"]
+        values = {"before": before, "after": after, "low": low, "high": high, "is_share": is_share(name)}
+        at = {"metric": name, "n_points": len(found), "n_all": len(points), "worst": spec}
+        notes.append(caution("reranking_is_worse", **at, **values))
     return notes

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist._version import __version__
+from reid_dist.core.findings import Finding, caution, of_parts
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
 from reid_dist.core.summary import Summary, make_frame
@@ -54,7 +55,8 @@ from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import plain, restored_number
-from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
+from reid_dist.reports.heading import weak_evidence
+from reid_dist.reports.notes import input_notes, label_notes, side_notes
 from reid_dist.reports.series_report import SeriesReport
 from reid_dist.reports.split_page import render_splits
 from reid_dist.reports.words import metric_value, published
@@ -81,10 +83,10 @@ class FinishedSplit:
     counts: dict[str, int]
     digests: dict[str, str]
     conventions: dict[str, Any]
-    notes: list[str]
+    notes: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, report: Report, *, leave_out: Sequence[str] = ()) -> FinishedSplit:
+    def of(cls, report: Report, *, leave_out: Sequence[Finding] = ()) -> FinishedSplit:
         """Values of the report of a split, without some of its notes."""
         return cls(
             metrics=dict(report.metrics),
@@ -94,7 +96,7 @@ class FinishedSplit:
                 "result": report.result_digest,
             },
             conventions={name: plain(getattr(report, name)) for name in ("protocol", "distance", "definitions")},
-            notes=[note for note in report.notes if note not in leave_out],
+            notes=[note.to_dict() for note in report.notes if note not in leave_out],
         )
 
 
@@ -128,7 +130,7 @@ class SplitReport(SeriesReport):
         If the three mappings of values do not belong together.
     """
 
-    what = "report of splits"
+    _what = "report of splits"
     another = "other splits"
     document = "splits.json"
     page = "splits.html"
@@ -172,6 +174,14 @@ class SplitReport(SeriesReport):
             }
         )
 
+    @property
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: the split with the smallest share of valid queries decides."""
+        counts = self.counts
+        pairs = zip(counts["n_valid"], counts["n_query"], strict=True)
+        n_valid, n_query = min(pairs, key=lambda pair: pair[0] / pair[1])
+        return weak_evidence({"n_valid": n_valid, "n_query": n_query}, self.protocol, counts["n_identity"])
+
     def summary(self) -> Summary:
         """Return the table of all metrics."""
         rows = [
@@ -184,7 +194,7 @@ class SplitReport(SeriesReport):
             "digest": self.result_digest[:16],
         }
         title = f"SplitReport: {self.protocol['name']}, {self.distance['name']}"
-        return Summary(title, ("metric", "mean", "spread", "lowest", "highest"), rows, facts, self.notes)
+        return Summary(title, ("metric", "mean", "spread", "lowest", "highest"), rows, facts, self.findings)
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per split and one column per metric.
@@ -198,10 +208,10 @@ class SplitReport(SeriesReport):
 
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
-        return render_splits(self.to_dict())
+        return render_splits(self.to_dict(), self.findings)
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         means = {
             name: {metric: restored_number(value) for metric, value in entries[name].items()}
@@ -362,7 +372,7 @@ def run_splits(session: Session, job: SplitJob) -> SplitReport:
                     except InputError as error:
                         raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
-                of_sides = [*side_notes(near, far, rules), *label_notes(near, far, rules), *near.notes, *far.notes]
+                of_sides = [*side_notes(near, far, rules), *label_notes(near, far, rules), *input_notes(near, far)]
                 return FinishedSplit.of(report, leave_out=of_sides)
 
             finished.append(study.part(f"split-{split:05d}", evaluate_split))
@@ -372,18 +382,17 @@ def run_splits(session: Session, job: SplitJob) -> SplitReport:
         *([] if job.benchmark is None else [*benchmark_notes(job.benchmark, gallery), *others]),
         *(side_notes(query, gallery, rules) if trials.whole_queries else []),
         *label_notes(query, gallery, rules),
-        *notes_of_parts([split.notes for split in finished], "split"),
-        *query.notes,
-        *gallery.notes,
+        *of_parts([map(Finding.restored, split.notes) for split in finished], "split"),
+        *input_notes(query, gallery),
         *trials.notes,
-        *(["one split has no spread"] if trials.n_splits == 1 else []),
+        *([caution("one_split")] if trials.n_splits == 1 else []),
     ]
     return _summarise(job, finished, notes, time.perf_counter() - started, client)
 
 
 def _of_other_codes(
     job: SplitJob, finished: Sequence[FinishedSplit], session: Session, study: Study[FinishedSplit]
-) -> list[str]:
+) -> list[Finding]:
     """Notes on other codes in use, which evaluate whole galleries."""
     benchmark = job.benchmark
     if benchmark is None:
@@ -440,7 +449,7 @@ def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, pro
 
 
 def _summarise(
-    job: SplitJob, splits: list[FinishedSplit], notes: list[str], seconds: float, client: Client | None
+    job: SplitJob, splits: list[FinishedSplit], notes: list[Finding], seconds: float, client: Client | None
 ) -> SplitReport:
     first, checked = splits[0], job.checked
     per_split = {name: np.array([split.metrics[name] for split in splits]) for name in first.metrics}

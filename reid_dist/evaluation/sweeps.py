@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, info, of_parts
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.specs import value_text
 from reid_dist.core.summary import Summary, make_frame
@@ -49,14 +50,15 @@ from reid_dist.metrics.metric import ByMetric, headline_metrics, metric_family, 
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import plain, restored_number
-from reid_dist.reports.notes import notes_of_parts
+from reid_dist.reports.heading import weak_evidence
+from reid_dist.reports.notes import input_notes
 from reid_dist.reports.series_report import SeriesReport
 from reid_dist.reports.sweep_page import render_sweep
 from reid_dist.reports.words import counts_line, metric_value
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS, Values
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
-from reid_dist.stores.fused import FUSED_NOTE
+from reid_dist.stores.fused import FusedSet
 from reid_dist.stores.stored import StoreReader
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class FinishedPoint:
 
     row: dict[str, Any]
     conventions: dict[str, Any]
-    notes: list[str]
+    notes: list[dict[str, Any]]
     lowered: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -101,7 +103,7 @@ class FinishedPoint:
             "definitions": {name: text for name, text in report.definitions.items() if name in names},
         }
         lowered = [] if unranked is None else lowered_metrics(unranked, report, names)
-        return cls(row, conventions, list(report.notes), lowered)
+        return cls(row, conventions, [note.to_dict() for note in report.notes], lowered)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -129,7 +131,7 @@ class SweepReport(SeriesReport):
         If rows name different parameters or metrics.
     """
 
-    what = "sweep"
+    _what = "sweep"
     another = "another sweep"
     document = "sweep.json"
     page = "sweep.html"
@@ -186,6 +188,11 @@ class SweepReport(SeriesReport):
         digests = {"digest": np.array([row["digest"] for row in self.rows])}
         return arrays_digest({"parameters": parameters, "metrics": metrics, "rows": digests})
 
+    @property
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        return weak_evidence(self.counts, self.protocol, self.counts.get("n_identities"))
+
     def summary(self) -> Summary:
         """Return the table of all points."""
         rows = [
@@ -206,7 +213,7 @@ class SweepReport(SeriesReport):
             "digest": self.result_digest[:16],
         }
         title = f"SweepReport: {self.method['name']}, {self.protocol['name']}, {self.distance['name']}"
-        return Summary(title, (*self.parameters, *self.metric_names), rows, facts, self.notes)
+        return Summary(title, (*self.parameters, *self.metric_names), rows, facts, self.findings)
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per point: parameters, metrics, ``seconds`` and ``digest``.
@@ -223,10 +230,10 @@ class SweepReport(SeriesReport):
         }
         return make_frame(columns, index="point")
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Return the entries of the document, ``best`` after ``rows``."""
         found = {}
-        for name, value in super().entries().items():
+        for name, value in super()._entries().items():
             found[name] = value
             if name == "rows":
                 found["best"] = self.best
@@ -234,10 +241,10 @@ class SweepReport(SeriesReport):
 
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
-        return render_sweep(self.to_dict())
+        return render_sweep(self.to_dict(), self.findings)
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         for row in entries["rows"]:
             row["metrics"] = {name: restored_number(value) for name, value in row["metrics"].items()}
@@ -419,18 +426,19 @@ def run_sweep(
             def evaluate_point(inner: Session, point: Point = point) -> FinishedPoint:
                 plain = unranked() if point.rerank is not None and not models else None
                 sides = fused_sides(near, far, models, point.weight)
-                found = FinishedPoint.of(point, evaluate_once(inner, *sides, **options_at(point, given)), names, plain)
+                report = evaluate_once(inner, *sides, **options_at(point, given))
                 # Notes on weights say what the table says.
-                notes = [note for note in found.notes if not (models and note.startswith(FUSED_NOTE))]
-                return replace(found, notes=notes)
+                weights = [info("input", text=side.note) for side in sides if isinstance(side, FusedSet)]
+                notes = [note for note in report.notes if not (models and note in weights)]
+                return FinishedPoint.of(point, replace(report, notes=notes), names, plain)
 
             points[place] = study.part(f"point-{fingerprint(point.name)[:20]}", evaluate_point)
             removal.after(n_done)
             if on_point is not None:
                 on_point(n_done, len(grid.points), point, points[place].row)
     ordered = [points[place].row for place in range(len(points))]
-    of_points = notes_of_parts([points[place].notes for place in range(len(points))], "point", warnings_alone=True)
-    notes = [*query.notes, *gallery.notes, *of_points]
+    found = [map(Finding.restored, points[place].notes) for place in range(len(points))]
+    notes = [*input_notes(query, gallery), *of_parts(found, "point", warnings_alone=True)]
     notes += lowered_notes([(points[place].row["name"], points[place].lowered) for place in range(len(points))])
     return SweepReport(
         kind=grid.kind,

@@ -25,14 +25,14 @@ CIKM 2007 (tests for retrieval); Phipson and Smyth, SAGMB 2010 (no p-value is ze
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.findings import Finding, caution
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.errors import InputError
@@ -106,16 +106,11 @@ def check_level(level: object) -> None:
         raise InputError(f"level must lie between 0 and 1, found {level!r}; 0.95 is customary")
 
 
-def few_units(n_units: int, unit: str = "identity") -> str:
-    """Return one line about intervals from so few units that they are too narrow; empty where there are enough."""
+def few_units(n_units: int, unit: str = "identity", *, rates: Sequence[str] = ()) -> list[Finding]:
+    """Return a finding of intervals from so few units that they are too narrow, of all or of some rates; or none."""
     if not 0 < n_units < FEW_UNITS:
-        return ""
-    if n_units == 1:
-        return f"{counted(n_units, unit)} gives no interval: there is nothing to resample"
-    return (
-        f"{counted(n_units, unit)} are few: the intervals are too narrow (those of 95 % hold the true mean in some "
-        f"73 % of cases from 3, 83 % from 5; from {FEW_UNITS} on they nearly keep their level)"
-    )
+        return []
+    return [caution("narrow_intervals", n_units=n_units, unit=unit, enough=FEW_UNITS, rates=rates)]
 
 
 def bootstrap_intervals(

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, info
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
@@ -399,21 +400,16 @@ def example_names(*needs: str) -> list[str]:
     return [Metric(family, 5, written="0.1").name for family in families]
 
 
-def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:
+def notes_on_metrics(metrics: Sequence[Metric]) -> list[Finding]:
     """Return notes on metrics whose names have two meanings: ``R@k`` is recall, ``Recall@k`` the hit rate."""
     notes = [
-        f"{metric.spelled} is reported as {metric.name}, a match among the first {metric.parameter}; the share of all "
-        f"relevant items there is R@{metric.parameter}"
+        info("hit_rate_named_recall", spelled=metric.spelled, metric=metric.name, k=metric.parameter)
         for metric in metrics
         if metric.spelled
     ]
     if recall := [metric for metric in metrics if metric.family.stem == "R"]:
-        names = ", ".join(metric.name for metric in recall)
-        rates = ", ".join(f"CMC@{each.parameter}" for each in recall)
-        notes.append(
-            f"{names}: recall, the share of all relevant items among the first k; the hit rate (a match among the "
-            f"first k) is {rates}"
-        )
+        rates = [f"CMC@{metric.parameter}" for metric in recall]
+        notes.append(info("recall_is_a_share", names=[metric.name for metric in recall], hit_rates=rates))
     return notes
 
 

@@ -17,13 +17,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.findings import Finding, caution, info
+from reid_dist.core.formatting import counted, joined
 from reid_dist.core.summary import Summary
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Interval, check_level
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval
 from reid_dist.reports.comparison.common_metrics import choose_metrics, metric_value_of
-from reid_dist.reports.comparison.comparison_values import Disagreement, some_runs
+from reid_dist.reports.comparison.comparison_values import Disagreement
 from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
 from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.report import Report
@@ -104,7 +105,7 @@ class RunAverage(JsonResult):
     metrics: tuple[MetricAverage, ...]
     level: float
     conditions: tuple[Disagreement, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Finding, ...]
 
     @property
     def n_runs(self) -> int:
@@ -117,7 +118,7 @@ class RunAverage(JsonResult):
         if self.conditions:
             facts["differs"] = ", ".join(each.what for each in self.conditions)
         heads = ("metric", "mean", "spread", "lowest", "highest", f"{100 * self.level:g} % interval")
-        title = f"RunAverage: {some_runs([run.name for run in self.runs])}"
+        title = f"RunAverage: {joined([run.name for run in self.runs])}"
         return Summary(title, heads, [metric.cells for metric in self.metrics], facts, self.notes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,7 +126,8 @@ class RunAverage(JsonResult):
         described: dict[str, Any] = plain(asdict(self))
         for metric in described["metrics"]:
             metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
-        return {"schema": SCHEMA} | described | {"metrics": {each.pop("name"): each for each in described["metrics"]}}
+        named = {each.pop("name"): each for each in described["metrics"]}
+        return {"schema": SCHEMA} | described | {"metrics": named, "notes": plain(self.notes)}
 
 
 def average_runs(
@@ -184,7 +186,7 @@ def average_runs(
         metrics=averages,
         level=float(level),
         conditions=conditions,
-        notes=(*missing, *_without_value(averages, reports, labels), *_warnings(reports, labels)),
+        notes=(*missing, *_without_value(averages, reports, labels), *_cautions(reports, labels)),
     )
 
 
@@ -215,30 +217,26 @@ def _average(name: str, reports: Sequence[Report], level: float) -> MetricAverag
 
 def _without_value(
     averages: Sequence[MetricAverage], reports: Sequence[Report], labels: Sequence[str]
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     for metric in averages:
         lacking: dict[str, list[str]] = {}
         for label, report, value in zip(labels, reports, metric.values, strict=True):
             if not math.isfinite(value):
-                reason = "known only between bounds" if metric.name in report.bounds else "no value"
-                lacking.setdefault(reason, []).append(label)
-        for reason, runs in lacking.items():
-            yield f"{metric.name}: no mean ({reason} in {some_runs(runs)})"
+                why = "known only between bounds" if metric.name in report.bounds else "no value"
+                lacking.setdefault(why, []).append(label)
+        for why, runs in lacking.items():
+            yield caution("no_mean", metric=metric.name, why=why, runs=runs)
 
 
-def _warnings(reports: Sequence[Report], labels: Sequence[str]) -> Iterator[str]:
+def _cautions(reports: Sequence[Report], labels: Sequence[str]) -> Iterator[Finding]:
     runs: dict[str, list[str]] = {}
     for label, report in zip(labels, reports, strict=True):
         runs.setdefault(report.result_digest, []).append(label)
-    for same in runs.values():
-        if len(same) > 1:
-            yield f"{some_runs(same)} have the same result, to the last bit: a run that is given twice counts twice"
+    yield from (caution("same_result", runs=same) for same in runs.values() if len(same) > 1)
     if _are_models_of_one_set(reports):
-        yield (
-            "all runs have other features over the same labels: a mean is of trainings of one model; different models "
-            "stand side by side in `reid-dist table`"
-        )
-    yield from (each.worded(labels) for each in differing_versions(reports))
+        yield caution("models_of_one_set")
+    for each in differing_versions(reports):
+        yield info("several_versions", what=each.what, values=each.by_value(labels))
 
 
 def _are_models_of_one_set(reports: Sequence[Report]) -> bool:

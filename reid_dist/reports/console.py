@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 from rich import box
@@ -18,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.findings import before_and_below, lines_of
 from reid_dist.core.formatting import counted, duration, integer
 from reid_dist.core.summary import Summary
-from reid_dist.reports.heading import CAUTION, STRONG, Caution, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdown_section import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
@@ -39,7 +39,7 @@ from reid_dist.reports.words import (
 
 _LOG_COLUMNS = 80
 _CALM = "cyan"
-_COLOURS = {CAUTION: "yellow", STRONG: "red"}
+_ALARM = "red"
 
 
 class _TextConsole(Console):
@@ -80,7 +80,7 @@ def summary_parts(summary: Summary) -> tuple[Table, Table]:
     table = value_table(*summary.heads)
     for cells in summary.rows:
         table.add_row(*map(Text, cells))
-    return table, fact_table([*summary.facts.items(), *(("note", note) for note in summary.notes)])
+    return table, fact_table([*summary.facts.items(), *lines_of(summary.notes)])
 
 
 def print_parts(*parts: RenderableType, file: IO[str] | None = None) -> None:
@@ -106,29 +106,25 @@ def print_report(report: ReportData, file: IO[str] | None = None) -> None:
 
 def render_table(report: ReportData) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
-    caution = report.caution
-    parts: list[RenderableType] = [_head(report, caution), _metrics(report, caution)]
+    warnings, notes = before_and_below(report.findings)
+    parts: list[RenderableType] = [_head(report, warnings), _metrics(report, _ALARM if warnings else _CALM)]
     if sides := tie_values(report):
         parts.append(_ties(report, sides))
-    return Group(*parts, fact_table(_lines(report)))
+    return Group(*parts, fact_table([*_lines(report), *notes]))
 
 
-def _head(report: ReportData, caution: Caution | None) -> Text:
+def _head(report: ReportData, warnings: Sequence[str]) -> Text:
     """Return the name of the run, and what must be known before any number is read."""
     title, *others = report.heading.lines
-    lines = [Text(title, style="bold"), *map(Text, others)]
-    if caution is not None:
-        # The word as well as the colour: a log file has no colours.
-        lines.append(Text(caution.line, style=f"bold {_COLOURS[caution.level]}"))
-    return Text("\n").join(lines)
+    # The word as well as the colour: a log file has no colours.
+    alarms = (Text(line, style=f"bold {_ALARM}") for line in warnings)
+    return Text("\n").join([Text(title, style="bold"), *map(Text, others), *alarms])
 
 
-def _metrics(report: ReportData, caution: Caution | None) -> Table:
+def _metrics(report: ReportData, style: str) -> Table:
     table = value_table("metric")
     # "between 41.20 and 45.00 %" breaks rather than taking the place of the convention.
-    table.add_column(
-        "value", justify="right", no_wrap=not report.bounds, style=_CALM if caution is None else _COLOURS[caution.level]
-    )
+    table.add_column("value", justify="right", no_wrap=not report.bounds, style=style)
     confidence = report.confidence
     if confidence is not None:
         table.add_column(f"{100 * confidence['level']:g} % interval", justify="right", no_wrap=True)
@@ -200,8 +196,6 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in report.timing.items())
         yield "time", stages
     yield from report.heading.chosen("version", "digest").items()
-    for note in without_warnings(report.notes):
-        yield "note", note
 
 
 def _problems(report: ReportData) -> Iterator[tuple[str, str]]:

@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, Final, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 
+from reid_dist.core.findings import CAUTION, Finding, gravest_first
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.summary import Summarised
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
@@ -58,13 +59,13 @@ class DocumentReport(JsonResult):
     """Name of the file of the document."""
     page: ClassVar[str]
     """Name of the file of the page."""
-    beside: ClassVar[tuple[str, ...]] = ()
+    _beside: ClassVar[tuple[str, ...]] = ()
     """Names of all other files that a report may have."""
-    what: ClassVar[str]
+    _what: ClassVar[str]
     """Kind of report, for messages."""
     another: ClassVar[str] = "the report of another job"
     """What one of another spec is called in an error."""
-    remedy: ClassVar[str] = "evaluate again"
+    _remedy: ClassVar[str] = "evaluate again"
     """What to do about a damaged document."""
 
     @property
@@ -77,6 +78,26 @@ class DocumentReport(JsonResult):
     def heading(self) -> Heading:
         """Name of the run (without one, its stages), date, version, digest and command."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def notes(self) -> list[Finding]:
+            """Findings of the run."""
+
+    @property
+    @abstractmethod
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Notes and weak evidence, each once, the gravest first."""
+        # A note on intervals that are too narrow says how few identities there are, and more.
+        is_said = any(each.code == "narrow_intervals" and not each.values["rates"] for each in self.notes)
+        said = ("few_identities", CAUTION) if is_said else ()
+        weak = (each for each in self.weak_evidence if (each.code, each.severity) != said)
+        return gravest_first([*weak, *self.notes])
+
     @abstractmethod
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
@@ -85,16 +106,16 @@ class DocumentReport(JsonResult):
     def prepare_save(cls) -> None:
         """Import what `save` needs, where that takes long."""
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of the document without schema and digests, in their order."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
-    def writers(self) -> dict[str, Writer]:
+    def _writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page, by name."""
         return {}
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name, from a document, in which None is not finite, and the files beside it."""
         return entries
 
@@ -103,7 +124,7 @@ class DocumentReport(JsonResult):
 
         Numbers that are not finite are None, as JSON has no others.
         """
-        entries = {"schema": self.schema, **self.entries(), "result_digest": self.result_digest}
+        entries = {"schema": self.schema, **self._entries(), "result_digest": self.result_digest}
         return with_digest({name: plain(value) for name, value in entries.items()})
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -130,9 +151,9 @@ class DocumentReport(JsonResult):
         path = refuse_uri(directory) if overwrite else refuse_occupied(directory)
         # "replace": a path that is not UTF-8 may occur in the page; it is shown there, never read back.
         texts = {self.page: self.to_html().encode("utf-8", "replace"), self.document: self.to_json().encode("ascii")}
-        writers = self.writers()
+        writers = self._writers()
         writers |= {name: partial(_write, text) for name, text in texts.items()}
-        write_together(path, writers, known=self.beside)
+        write_together(path, writers, known=self._beside)
         return path
 
     @classmethod
@@ -151,10 +172,10 @@ class DocumentReport(JsonResult):
             If it cannot be read, is of another schema, or of an earlier version.
         """
         path = refuse_uri(directory)
-        where = f"{cls.what} in {os.fspath(directory)}"
+        where = f"{cls._what} in {os.fspath(directory)}"
         text = read_bytes(path, cls.document)
         if text is None:
-            if any((path / name).exists() for name in (cls.page, *cls.beside)):
+            if any((path / name).exists() for name in (cls.page, *cls._beside)):
                 raise IncompleteStoreError(
                     f"{path} has no {cls.document}: the report was never finished; evaluate again"
                 )
@@ -177,18 +198,19 @@ class DocumentReport(JsonResult):
         try:
             document = parse_json(text)
         except InputError as error:
-            raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls.remedy}") from error
+            raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls._remedy}") from error
         if not isinstance(document, dict):
             raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
-        _verify(document, cls.schema, where, cls.remedy)
+        _verify(document, cls.schema, where, cls._remedy)
         try:
             # A report of an earlier version has no benchmark and no spec; every other entry is always there.
-            restored = {"benchmark": None, "spec": {}, **cls.restored(dict(document), read, where)}
+            restored = {"benchmark": None, "spec": {}, **cls._restored(dict(document), read, where)}
+            restored["notes"] = [*map(Finding.restored, restored["notes"])]
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = error if isinstance(error, InputError) else repr(error)
-            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls.remedy}") from error
+            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls._remedy}") from error
         return report
 
 
@@ -220,6 +242,8 @@ def plain(value: object) -> Any:
             return int(value)
         case float():
             return float(value) if math.isfinite(value) else None
+        case Finding():
+            return value.to_dict()
         case Mapping():
             return {str(name): plain(item) for name, item in value.items()}
         case Sequence():

@@ -16,9 +16,10 @@ import jinja2
 from markupsafe import Markup
 
 from reid_dist.core import formatting
+from reid_dist.core.findings import Finding, by_severity
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
-from reid_dist.reports.heading import Caution, Heading, make_heading, without_warnings
+from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.plots.embedded import add_charts
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdown_section import breakdowns
@@ -38,6 +39,7 @@ _COUNTS = {
     "n_junk_rows": "gallery rows that are junk for every query",
     "n_relevant": "relevant query-gallery pairs",
     "n_junk": "junk query-gallery pairs",
+    "n_found": "relevant query-gallery pairs in the lists",
 }
 
 
@@ -51,16 +53,16 @@ def render_html(report: ReportData) -> str:
 
 
 def page_opening(
-    report: Mapping[str, Any], *, kicker: str, heading: Heading, caution: Caution | None, counted_at: str
+    report: Mapping[str, Any], *, kicker: str, heading: Heading, findings: Sequence[Finding], counted_at: str
 ) -> dict[str, Any]:
-    """Return the common content of all pages: heading, caution, notes, inputs, environment and digest.
+    """Return the common content of all pages: heading, findings, inputs, environment and digest.
 
     The report is a mapping with the entries of its document; `counted_at` is the identifier of the section with counts.
     """
     return {
         "kicker": kicker,
         "heading": heading,
-        "caution": caution,
+        "findings": by_severity(findings),
         "counted_at": counted_at,
         "has_images": False,
         "compared": [
@@ -68,7 +70,6 @@ def page_opening(
             for side, described in report["inputs"].items()
             if isinstance(described, Mapping) and described.get("uri") is not None
         ],
-        "notes": without_warnings(report["notes"]),
         "inputs": [(side, described_rows(described)) for side, described in report["inputs"].items()],
         "environment": described_rows(report["environment"]),
         "digest": report["result_digest"],
@@ -79,7 +80,7 @@ def document_opening(
     document: Mapping[str, Any],
     *,
     kicker: str,
-    caution: Caution | None,
+    findings: Sequence[Finding],
     counted_at: str,
     stages: Sequence[Mapping[str, Any]],
     first: Mapping[str, Any],
@@ -91,7 +92,7 @@ def document_opening(
     heading = make_heading(document["run"], stages, document["environment"], document["result_digest"])
     seconds = document["timing"].get("total")
     tables = {**first, **{name: document[name.lower()] for name in ("Protocol", "Distance", "Options")}}
-    return page_opening(document, kicker=kicker, heading=heading, caution=caution, counted_at=counted_at) | {
+    return page_opening(document, kicker=kicker, heading=heading, findings=findings, counted_at=counted_at) | {
         "conventions": [(title, described_rows(values)) for title, values in tables.items()],
         "duration": None if seconds is None else formatting.duration(seconds),
     }
@@ -128,12 +129,12 @@ def _headings(body: str) -> list[tuple[str, str]]:
 def _content(report: ReportData) -> dict[str, Any]:
     """Return everything that the template names, as text, numbers and drawn charts."""
     identities = report.n_identities
-    entries = {name: getattr(report, name) for name in ("inputs", "notes", "environment", "result_digest")}
+    entries = {name: getattr(report, name) for name in ("inputs", "environment", "result_digest")}
     return page_opening(
         entries,
         kicker="Re-identification report",
         heading=report.heading,
-        caution=report.caution,
+        findings=report.findings,
         counted_at="counts",
     ) | {
         "has_images": report.pictures is not None and bool(report.pictures.queries),
@@ -167,7 +168,7 @@ def _counts(counts: Mapping[str, Any]) -> list[tuple[str, str]]:
     elsewhere = {"n_query", "n_valid", "n_invalid_by_reason"}
     return [
         (
-            _COUNTS.get(name, name.removeprefix("n_").replace("_", " ")),
+            _COUNTS.get(name, name),
             formatting.integer(value) if isinstance(value := counts[name], int | float) else words.scalar(value),
         )
         for name in order

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.core import formatting
-from reid_dist.reports.heading import Caution, caution_of
+from reid_dist.core.findings import Finding
 from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.sections.operating_point_section import operating_points
 
@@ -20,25 +20,18 @@ _COUNTS = {
 }
 
 
-def render_operating_points(document: Mapping[str, Any]) -> str:
-    """Return the page of operating points from the content of ``thresholds.json``."""
-    return page_environment().get_template("thresholds.html.j2").render(_content(document))
+def render_operating_points(document: Mapping[str, Any], findings: Sequence[Finding]) -> str:
+    """Return the page of operating points from the content of ``thresholds.json``, and its findings."""
+    return page_environment().get_template("thresholds.html.j2").render(_content(document, findings))
 
 
-def points_caution(document: Mapping[str, Any]) -> Caution | None:
-    """Return the caution that few valid queries or identities call for."""
-    confidence = document["confidence"]
-    identities = None if confidence is None else confidence["n_units"]
-    return caution_of(document["counts"], document["protocol"], identities, document["notes"])
-
-
-def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     stages = [document[name] for name in ("protocol", "distance", "expand", "rerank") if document[name]]
     section = operating_points(document)
     return document_opening(
         document,
         kicker="Operating points",
-        caution=points_caution(document),
+        findings=findings,
         counted_at="counts",
         stages=stages,
         first={},

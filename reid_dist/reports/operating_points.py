@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.core.findings import Finding
 from reid_dist.core.formatting import rate
 from reid_dist.core.summary import Summary, make_frame
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
-from reid_dist.reports.heading import Heading, make_heading
+from reid_dist.reports.heading import Heading, make_heading, weak_evidence
 from reid_dist.reports.words import RATES
 
 DOCUMENT: Final = "thresholds.json"
@@ -64,9 +65,9 @@ class OperatingPoints(DocumentReport):
 
     # The first had no intervals of histograms, of rates at their edges and of calibration errors.
     schema = 2
-    what = "report of operating points"
+    _what = "report of operating points"
     # A run with damaged points beside it is whole without them.
-    remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"
+    _remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"
     document = DOCUMENT
     page = PAGE
 
@@ -87,7 +88,7 @@ class OperatingPoints(DocumentReport):
     timing: dict[str, float] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         table = {name: list(values) if name == "point" else _column(values) for name, values in self.table.items()}
@@ -123,6 +124,12 @@ class OperatingPoints(DocumentReport):
         }
         return arrays_digest({"table": table, **counts, "calibration": calibrations})
 
+    @property
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        n_units = None if self.confidence is None else self.confidence["n_units"]
+        return weak_evidence(self.counts, self.protocol, n_units)
+
     def summary(self) -> Summary:
         """Return the table of thresholds."""
         rows = [
@@ -133,7 +140,7 @@ class OperatingPoints(DocumentReport):
         ]
         facts = {"digest": self.result_digest[:16]}
         title = f"OperatingPoints: {self.heading.stages or self.heading.title}"
-        return Summary(title, ("point", "threshold", *RATES), rows, facts, self.notes)
+        return Summary(title, ("point", "threshold", *RATES), rows, facts, self.findings)
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per threshold and the columns of `table`.
@@ -150,10 +157,10 @@ class OperatingPoints(DocumentReport):
         """Return one offline page without scripts; the same report gives the same bytes."""
         from reid_dist.reports.operating_page import render_operating_points
 
-        return render_operating_points(self.to_dict())
+        return render_operating_points(self.to_dict(), self.findings)
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         return {**entries, "table": {name: [*values] for name, values in entries["table"].items()}}
 

@@ -163,7 +163,7 @@ class Report(ReportData):
             "digest": self.result_digest[:16],
         }
         title = f"Report: {', '.join(stage_name(each) for each in stages)}"
-        return Summary(title, heads, rows, facts, self.notes)
+        return Summary(title, heads, rows, facts, self.findings)
 
     def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:
         """Return a `pandas.DataFrame`.

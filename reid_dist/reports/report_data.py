@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding
 from reid_dist.errors import InputError
 from reid_dist.metrics.metric import ByMetric, MetricFamily, headline_families
 from reid_dist.relevance.protocols import ZERO
@@ -25,7 +26,7 @@ from reid_dist.reports.entry_checks import (
     checked_run,
     checked_verification,
 )
-from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading
+from reid_dist.reports.heading import Heading, make_heading, weak_evidence
 from reid_dist.reports.report_files import (
     BESIDE,
     DOCUMENT,
@@ -114,7 +115,7 @@ class ReportData(DocumentReport):
         All that the values depend on: content digests of the inputs and every option, as `evaluate` takes it; the
         protocol by its parts.  Empty in reports of earlier versions.  Not part of the digest.
     notes
-        Remarks on the validity of the numbers.
+        Findings on the validity of the numbers; ``str`` of one is its sentence.
     pictures
         Ranked pictures for the page; kept in ``pictures.json``, not in ``report.json``.
     operating_points
@@ -126,10 +127,10 @@ class ReportData(DocumentReport):
         If a count is missing, or an array or a table has another shape or kind than stated above.
     """
 
-    what = "report"
+    _what = "report"
     document = DOCUMENT
     page = PAGE
-    beside = BESIDE
+    _beside = BESIDE
 
     # In the order of the document.
     metrics: dict[str, float]
@@ -155,7 +156,7 @@ class ReportData(DocumentReport):
     run: dict[str, str] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
     topk: TopK | None = None
     pictures: Pictures | None = None
     operating_points: DocumentReport | None = None
@@ -206,9 +207,9 @@ class ReportData(DocumentReport):
         return None if number == 1 and "ground_truth" in self.protocol else number
 
     @property
-    def caution(self) -> Caution | None:
-        """Warnings and weak evidence; None where there is neither."""
-        return caution_of(self.counts, self.protocol, self.n_identities, self.notes)
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        return weak_evidence(self.counts, self.protocol, self.n_identities)
 
     def per_query_headline(self, role: str) -> MetricFamily:
         """Return the metric of a role in headlines with values in `per_query`, if any; the protocol's own AP first."""
@@ -224,13 +225,13 @@ class ReportData(DocumentReport):
         inverse = self.per_query.get(self.per_query_headline("last").per_query_name, average)
         return rows[np.lexsort((rows, inverse[rows], average[rows]))][:n_most]
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of ``report.json`` without schema and digests.
 
         ``infinite`` lists the infinities, which JSON does not have, as ``[section, name, position, sign]`` (position
         None outside ``curves``).
         """
-        entries = super().entries()
+        entries = super()._entries()
         del entries["per_query"], entries["operating_points"]
         topk, pictures = self.topk, self.pictures
         thresholds = (self.verification or {}).get("thresholds", {})
@@ -240,7 +241,7 @@ class ReportData(DocumentReport):
             "infinite": _infinities(self.metrics, self.curves, thresholds),
         }
 
-    def writers(self) -> dict[str, Writer]:
+    def _writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page; parquet only where pyarrow is installed."""
         writers: dict[str, Writer] = {PER_QUERY: partial(write_arrays, arrays=self.per_query, compressed=True)}
         if importlib.util.find_spec("pyarrow") is not None:
@@ -253,7 +254,7 @@ class ReportData(DocumentReport):
         return writers
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+    def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
         topk, pictures = entries["topk"], entries["pictures"]
         if topk is not None:

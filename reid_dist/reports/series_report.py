@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from reid_dist.core.findings import Finding
 from reid_dist.reports.documents import DocumentReport
 from reid_dist.reports.heading import Heading, make_heading
 
@@ -40,7 +41,7 @@ class SeriesReport(DocumentReport):
     timing: dict[str, float] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
 
     @property
     def stages(self) -> Sequence[Mapping[str, Any]]:
@@ -52,8 +53,8 @@ class SeriesReport(DocumentReport):
         """Name of the run (without one, its stages), date, version, digest and command."""
         return make_heading(self.run, self.stages, self.environment, self.result_digest)
 
-    def entries(self) -> dict[str, Any]:
+    def _entries(self) -> dict[str, Any]:
         """Entries of the document: those of a kind of report first."""
         common = {each.name for each in fields(SeriesReport)}
-        entries = super().entries()
+        entries = super()._entries()
         return {name: value for name, value in entries.items() if name not in common} | entries

@@ -43,7 +43,9 @@ class ShownQuery(Summarised):
         """Return the list as a table: without pictures, as a console shows it."""
         tiles = picture_tiles(self.pictures)
         rows = [(tile["sign"], tile["row"], ", ".join(tile["labels"]), tile["distance"] or "-") for tile in tiles]
-        return Summary(self.title, ("item", "row", "labels", "distance"), rows, notes=[self.note] if self.note else [])
+        return Summary(
+            self.title, ("item", "row", "labels", "distance"), rows, remarks=[self.note] if self.note else []
+        )
 
     def _repr_html_(self) -> str:
         """Return the pictures as HTML that needs no other file."""

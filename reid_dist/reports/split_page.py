@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.core import formatting
+from reid_dist.core.findings import Finding
 from reid_dist.core.formatting import counted
 from reid_dist.metrics.metric import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.documents import restored_number
-from reid_dist.reports.heading import Caution, caution_of
 from reid_dist.reports.html import document_opening, page_environment
 
 
-def render_splits(document: Mapping[str, Any]) -> str:
-    """Return the page of a report over splits from the content of ``splits.json``."""
-    return page_environment().get_template("splits.html.j2").render(_content(document))
+def render_splits(document: Mapping[str, Any], findings: Sequence[Finding]) -> str:
+    """Return the page of a report over splits from the content of ``splits.json``, and its findings."""
+    return page_environment().get_template("splits.html.j2").render(_content(document, findings))
 
 
-def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     names = list(document["metrics"])
     conventions = words.conventions_once(names, document["definitions"])
     n_splits = len(document["digests"]["result"])
@@ -28,7 +28,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
     return document_opening(
         document,
         kicker=f"Evaluation over {counted(n_splits, 'split')}",
-        caution=splits_caution(document["counts"], document["protocol"], document["notes"]),
+        findings=findings,
         counted_at="splits",
         stages=[document["protocol"], document["distance"]],
         first={
@@ -80,11 +80,3 @@ def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
         for split in range(len(document["digests"]["result"]))
     ]
     return {"heads": ["split", "queries", "valid", "gallery rows", *names], "rows": rows}
-
-
-def splits_caution(counts: Mapping[str, Any], protocol: Mapping[str, Any], notes: Sequence[str]) -> Caution | None:
-    """Return the caution that the split with the smallest share of valid queries calls for, and warnings of all."""
-    shares = [valid / query for valid, query in zip(counts["n_valid"], counts["n_query"], strict=True)]
-    worst = shares.index(min(shares))
-    of_split = {name: counts[name][worst] for name in ("n_query", "n_valid")}
-    return caution_of(of_split, protocol, counts["n_identity"], notes)

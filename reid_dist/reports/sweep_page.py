@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from reid_dist.core import formatting
+from reid_dist.core.findings import Finding
 from reid_dist.core.specs import value_text
 from reid_dist.reports import words
 from reid_dist.reports.documents import restored_number
-from reid_dist.reports.heading import caution_of
 from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.plots.chart import (
     Axis,
@@ -32,22 +32,25 @@ BEST = "\N{BLACK DIAMOND}"
 # Lines of one chart; more of them cannot be distinguished.
 _MOST_LINES = 8
 
+# Parameters that have another name beside a line.
+_SHORT = {"lambda_value": "lambda"}
+
 _Row = Mapping[str, Any]
 
 
-def render_sweep(document: Mapping[str, Any]) -> str:
-    """Return the page of a sweep from the content of ``sweep.json``."""
-    return page_environment().get_template("sweep.html.j2").render(_content(document))
+def render_sweep(document: Mapping[str, Any], findings: Sequence[Finding]) -> str:
+    """Return the page of a sweep from the content of ``sweep.json``, and its findings."""
+    return page_environment().get_template("sweep.html.j2").render(_content(document, findings))
 
 
-def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     rows, best = document["rows"], document["best"]
     names = list(rows[0]["metrics"])
     counts = document["counts"]
     return document_opening(
         document,
         kicker="Parameter sweep",
-        caution=caution_of(counts, document["protocol"], counts.get("n_identities"), document["notes"]),
+        findings=findings,
         counted_at="points",
         stages=[document["protocol"], document["distance"], document["method"]],
         first={"Method": document["method"]},
@@ -90,7 +93,7 @@ def _setting(parameters: _Row) -> str:
 
 def _short(name: str, value: object) -> str:
     """A setting as it is written beside a line: a text alone, a number with the name of its parameter."""
-    return value if isinstance(value, str) else f"{name.removesuffix('_value')} {value_text(value)}"
+    return value if isinstance(value, str) else f"{_SHORT.get(name, name)} {value_text(value)}"
 
 
 def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from reid_dist.core.finding_words import item_name, keep_first
 from reid_dist.core.formatting import counted
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
@@ -22,7 +23,7 @@ from reid_dist.stores.kept_rows import FIRST_OFFENDERS, FeatureArray, Offenders,
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.layout import Manifest
 from reid_dist.stores.locations import canonical_uri
-from reid_dist.stores.repeated_items import NAMES, keep_first, repeated_rows, spoken
+from reid_dist.stores.repeated_items import NAMES, repeated_rows
 from reid_dist.stores.stored import Damage, StoreReader
 
 _HASH = np.dtype("V16")
@@ -165,10 +166,10 @@ def _label_lines(uri: str, labels: Labels) -> Iterator[str]:
     repeated = {by: Offenders.of(repeated_rows(labels[by])) for by in NAMES if by in labels}
     for by, rows in repeated.items():
         if rows:
-            yield f"{spoken(by)}s that an earlier row has: {rows}"
+            yield f"{item_name(by)}s that an earlier row has: {rows}"
     for name, values in labels.items():
         if name.startswith(COLUMN_PREFIX):
             yield f"column {name.removeprefix(COLUMN_PREFIX)}: {np.unique(values).size} distinct values"
     for by, rows in repeated.items():
         if rows:
-            yield f"note: {keep_first(uri, by)}, by {spoken(by)}"
+            yield f"note: {keep_first(uri, by)}, by {item_name(by)}"

@@ -605,6 +605,8 @@ class RowsView(FeatureSet):
     numbers that they have in the first set.
     """
 
+    is_made_of_sets = True
+
     def __init__(
         self,
         sets: tuple[FeatureSet, ...],

@@ -27,9 +27,6 @@ from reid_dist.stores.kept_rows import FeatureArray, Offenders
 from reid_dist.stores.labels import Role, join_item_ids, joint_labels
 from reid_dist.stores.opening import FeatureSource, as_feature_set
 
-FUSED_NOTE = "fused: cosine = "
-"""Beginning of the note on the weights of a fused set."""
-
 # Rows of a model that are scaled at once, in bytes of float64: few enough for the cache of a core.
 _SCALED_BYTES = 1 << 20
 
@@ -40,6 +37,7 @@ class FusedSet(FeatureSet):
     A single part is read as it is, so that a model of weight 1 gives the results of its own features.
     """
 
+    is_made_of_sets = True
     uri: str
 
     def __init__(
@@ -67,6 +65,11 @@ class FusedSet(FeatureSet):
             }
         )
 
+    @property
+    def note(self) -> str:
+        """Its note on the weights."""
+        return f"fused: cosine = {self.uri}"
+
     @cached_property
     def _facts(self) -> Facts:
         notes = dict.fromkeys(note for part in self._parts for note in part.notes)
@@ -76,7 +79,7 @@ class FusedSet(FeatureSet):
             # The chunks that cost most to read twice.
             max(self._parts, key=lambda part: part.dim).chunk_rows,
             False,
-            (*notes, f"{FUSED_NOTE}{self.uri}"),
+            (*notes, self.note),
         )
 
     @property

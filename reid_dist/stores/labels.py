@@ -30,7 +30,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -376,6 +376,9 @@ def join_item_ids(
 
 class LabelledSet(Summarised):
     """Labels of n items by name; ``uri`` is where they come from, ``content_digest`` is of all that the set holds."""
+
+    is_made_of_sets: ClassVar[bool] = False
+    """Whether its rows are read from other sets."""
 
     if TYPE_CHECKING:
         # Attributes, some of which a kind of set computes when they are used.

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.credentials import command_line
-from reid_dist.core.formatting import counted, have, shortened
+from reid_dist.core.findings import Finding, caution
+from reid_dist.core.formatting import shortened
 from reid_dist.core.segments import entry_owners
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
@@ -60,39 +60,23 @@ def _checksums(texts: NDArray[np.str_]) -> NDArray[np.uint64]:
     return found
 
 
-def repeat_note(labels: LabelledSet, what: str) -> str:
-    """Note rows that name an item which an earlier row of the set names, and the cure; empty if there are none."""
+def repeat_notes(labels: LabelledSet, side: str) -> list[Finding]:
+    """Note rows that name an item which an earlier row of a set (``query set``, ``gallery`` or ``set``) names."""
     for by in NAMES:
         names: NDArray[Any] | None = getattr(labels, by)
         if names is not None and len(rows := repeated_rows(names)):
+            found = {"n": len(rows), "n_rows": labels.n_rows, "by": by, "row": int(rows[0])}
             first = shortened(str(names[rows[0]]), _LONGEST)
-            return (
-                f"{what}: {len(rows):,} of {counted(labels.n_rows, 'row')} {have(len(rows))} the {spoken(by)} of an "
-                f"earlier row (first: row {rows[0]}, {first!r}), as rows that pad the last batch of a distributed "
-                f"sampler have, and {'is' if len(rows) == 1 else 'are'} counted again: {_remedy(labels, by)}"
-            )
-    return ""
+            return [caution("repeated_items", side=side, **found, first=first, source=_source_of(labels))]
+    return []
 
 
-def _remedy(labels: LabelledSet, by: Name) -> str:
+def _source_of(labels: LabelledSet) -> str | None:
+    """What is ingested again for a set: its file or store, a word for one of several, None for arrays in memory."""
     place = labels._shown
     if place.startswith(("/", SCHEME)):
-        return keep_first(place.partition("#")[0], by)
-    # A text with blanks names several sets, or rows of one.
-    if " " in place.removesuffix(" array").removesuffix(" map"):
-        return keep_first("SOURCE", by)
-    return f"take the rows numpy.unique({by}, return_index=True)[1] alone, the first of each"
-
-
-def keep_first(source: str, by: Name) -> str:
-    """Say what keeps the first row of each item of a source."""
-    command = command_line(["reid-dist", "ingest", source, "--drop-duplicates", by])
-    return f"`{command} --output NEW` keeps the first row of each"
-
-
-def spoken(by: Name) -> str:
-    """One of the names, in words."""
-    return by.removesuffix("s").replace("_", " ")
+        return place.partition("#")[0]
+    return "SOURCE" if labels.is_made_of_sets else None
 
 
 # ---- rows of two sets ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.credentials import without_controls
+from reid_dist.core.findings import info
 from reid_dist.relevance.protocols import compose_protocol
 from reid_dist.reports import Report
 from reid_dist.reports.console import print_report
@@ -40,7 +41,7 @@ def report() -> Report:
     )
     made = evaluate(query, gallery, protocol=compose_protocol("mine", junk=[["pid", "camid"]]))
     made.protocol["name"] = made.distance["definition"] = EVIL
-    made.notes.append(EVIL)
+    made.notes.append(info("text", text=EVIL))
     made.counts["n_invalid_by_reason"] = {EVIL: 0}
     return made
 

@@ -1,6 +1,7 @@
-"""Make documents: ``python -m tests.documentation reference FOLDER``, ``… tour`` or ``… picture``.
+"""Make documents: ``python -m tests.documentation FOLDER``, ``… conventions``, ``… tour`` or ``… picture``.
 
-They are the reference as pages, the notebook `pipelines/tour.ipynb` with its outputs, and the picture in the README.
+They are one folder of README, guides and reference, the page `pipelines/conventions.md`, the notebook
+`pipelines/tour.ipynb` with its outputs, and the picture in the README.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import sys
 from pathlib import Path
 
 match sys.argv[1:]:
-    case ["reference", folder]:
-        from tests.documentation.reference import build
+    case ["conventions"]:
+        from tests.documentation import registries
 
-        print(f"{len(build(Path(folder)))} pages in {folder}, index.html being the first")
+        registries.store()
+        print(f"{registries.PAGE} was made")
     case ["tour"]:
         from tests.documentation import tour
 
@@ -23,5 +25,9 @@ match sys.argv[1:]:
 
         picture.store()
         print(f"{picture.PICTURE} was made")
+    case [folder]:
+        from tests.documentation.reference import build
+
+        print(f"{len(build(Path(folder)))} pages in {folder}, index.html being the first")
     case _:
-        sys.exit("usage: python -m tests.documentation reference FOLDER | tour | picture")
+        sys.exit("usage: python -m tests.documentation FOLDER | conventions | tour | picture")

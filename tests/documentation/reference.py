@@ -1,4 +1,7 @@
-"""The reference as pages: every public name, the modules that their documentation names, and the READMEs."""
+"""One folder of README, guides and reference, which opens from disk: `index.html` is the README.
+
+The reference has every public name, and the modules that their documentation names.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,23 @@ import posixpath
 import re
 import shutil
 import types
+import typing
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from numpy.typing import ArrayLike
 from pdoc import doc, render
+from pygments.formatters import HtmlFormatter
 
 import reid_dist
 from reid_dist import errors
-
-ROOT = Path(__file__).parents[2]
+from tests.documentation.pages import GUIDES, ROOT, read
 
 DOCUMENTS = {
-    "README.md": "README",
-    "pipelines/README.md": "pipelines",
+    "README.md": "index",
+    "pipelines/README.md": "guides",
+    **{f"pipelines/{name}.md": name for name in (*GUIDES, "conventions")},
     "cluster_configs/README.md": "cluster_configs",
     "tests/benchmarks/README.md": "benchmarks",
     "reid_dist/README.md": "architecture",
@@ -32,6 +38,11 @@ DOCUMENTS = {
 }
 """Pages of the documents, by file."""
 
+FIRST = ("evaluate", "FeatureSet", "Report", "compare", "compare_runs", "ingest", "nearest", "conventions")
+"""Public names in the order of the reference; all others follow in theirs."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_DARK_CODE = "github-dark"
 _PACKAGE = "reid_dist"
 _MODULE = re.compile(rf"\b{_PACKAGE}(?:\.[a-z_]\w*)+")
 # A name, or names with dots between them, as numpydoc marks what can be looked up.
@@ -51,21 +62,43 @@ def _warnings_as_errors() -> Iterator[None]:
 def build(folder: Path) -> list[Path]:
     """Write all pages to a folder; a reference or link that leads nowhere, and any warning, is an error."""
     with _warnings_as_errors():
-        pages = {**documents(), **modules()}
-        render.configure(docformat="numpy", show_source=False, search=True)
+        reference = modules()
+        pages = {**documents(), **reference}
+        render.configure(docformat="numpy", show_source=False, search=True, template_directory=_TEMPLATES)
+        render.env.globals |= {
+            "titles": {name: _title(path) for path, name in DOCUMENTS.items()},
+            "site": _site([*reference]),
+            "dark_code": HtmlFormatter(style=_DARK_CODE).get_style_defs(".pdoc-code"),
+        }
         written = []
         for name, module in pages.items():
             page = folder / f"{name.replace('.', '/')}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(render.html_module(module, pages), encoding="utf-8")
             written.append(page)
-        (folder / "index.html").write_text(render.html_index(pages), encoding="utf-8")
         (folder / "search.js").write_text(render.search_index(pages), encoding="utf-8")
     for picture in _pictures():
         target = folder / picture
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / picture, target)
     return written
+
+
+def _title(path: str) -> str:
+    """The first heading of a document."""
+    return read(path).partition("\n")[0].removeprefix("# ")
+
+
+def _site(reference: list[str]) -> dict[str, list[str]]:
+    """Names of all pages, by heading of the navigation."""
+    guides = ["guides", *GUIDES, "conventions", "cluster_configs"]
+    listed = {"index", *guides}
+    return {
+        "Start": ["index"],
+        "Guides": guides,
+        "Reference": reference,
+        "Project": [name for name in DOCUMENTS.values() if name not in listed],
+    }
 
 
 def modules() -> dict[str, doc.Module]:
@@ -99,12 +132,48 @@ def _module(name: str) -> doc.Module:
         # Names are imported when they are used; pdoc reads what is there.
         getattr(documented_module, public)
     module = doc.Module(documented_module)
+    first = [each for each in FIRST if each in module.members] if name == _PACKAGE else []
+    module.members = {each: module.members[each] for each in (*first, *module.members)}
     for each in module.members.values():
         if isinstance(each, doc.Class):
             for member in each.members.values():
                 if member.taken_from[0].startswith(_PACKAGE):
                     member.taken_from = (each.modulename, member.qualname)
+    for each in [*module.members.values(), *(each for found in module.classes for each in found.members.values())]:
+        if isinstance(each, doc.Function):
+            each.signature = _as_written(each.signature)
     return module
+
+
+class _Written:
+    """An annotation that is shown as a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _as_written(signature: inspect.Signature) -> inspect.Signature:
+    """A signature without quotes, in which `ArrayLike` is a name, and not the types of NumPy that it stands for."""
+    return signature.replace(
+        parameters=[each.replace(annotation=_by_name(each.annotation)) for each in signature.parameters.values()],
+        return_annotation=_by_name(signature.return_annotation),
+    )
+
+
+def _by_name(annotation: object) -> object:
+    """An annotation that is shown as it is written: names of arrays, and no quotes."""
+    if isinstance(annotation, str):
+        return _Written(annotation)
+    arrays, parts = typing.get_args(ArrayLike), typing.get_args(annotation)
+    if all(each in parts for each in arrays):
+        others = [inspect.formatannotation(part) for part in parts if part not in arrays]
+        return _Written(" | ".join(["ArrayLike", *others]).replace("NoneType", "None"))
+    text = inspect.formatannotation(annotation)
+    short = text.replace(repr(ArrayLike), "ArrayLike")
+    return annotation if short == text else _Written(short)
 
 
 def documented(namespace: doc.Namespace[types.ModuleType] | doc.Class | doc.Module) -> Iterator[doc.Doc[object]]:

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from noted import codes, noted, values_of
 from oracles.benchmarks import CODES, balanced_accuracies, global_average_precision, published
 from oracles.draws import drawn_by_loops
 
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
+from reid_dist.core.findings import info, warning
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation import benchmarked
 from reid_dist.evaluation.benchmarks import BENCHMARKS, variants
@@ -288,7 +290,7 @@ def test_rows_of_other_cameras_are_in_no_split() -> None:
     report = evaluate_splits(*sets(), benchmark="prcc_same_single_shot", distance="sqeuclidean")
     _, labels = items("gallery", (1, 2, 3))
     others = (labels["camid"] != 1) & (labels["pid"] != -1)
-    assert f"{others.sum()} gallery rows of cameras that do not count are in no split" in report.notes
+    assert info("cameras_not_drawn", n=others.sum(), side="gallery") in report.notes
     assert report.counts["n_identity"] == len(np.unique(labels["pid"][(labels["camid"] == 1) & (labels["pid"] != -1)]))
     query, gallery = (make_set(*items(side, (2, 3))) for side in ("query", "gallery"))
     with pytest.raises(InputError, match="or a camera that the protocol does not count, so there is nothing to draw"):
@@ -321,26 +323,27 @@ def test_cameras_of_another_numbering_are_refused() -> None:
 
 def test_another_set_than_the_published_one_is_noted() -> None:
     report = evaluate(*sets(), benchmark="veri_wild_small", distance="sqeuclidean")
-    assert "warning: the gallery has 8 identities, and that of benchmark veri_wild_small has 3,000" in report.notes[0]
-    assert "these are numbers of another set" in report.caution.text
+    assert report.notes[0] == warning("other_gallery", benchmark="veri_wild_small", n_identities=8, expected=3000)
+    assert report.notes[0] in report.findings
     regdb = evaluate(*sets(), benchmark="regdb", distance="sqeuclidean")
-    assert regdb.notes[0].endswith("means over ten models, one per split into training and test: `reid-dist average`")
+    runs = "ten models, one per split into training and test"
+    assert regdb.notes[0] == info("published_means", benchmark="regdb", runs=runs)
 
 
 @pytest.mark.parametrize(("name", "other"), [("veri776", "veri776_matlab"), ("mars_matlab", "mars")])
 def test_the_other_code_in_use_is_beside_it(name: str, other: str) -> None:
     report = evaluate(*sets(), benchmark=name, distance="sqeuclidean")
     variant = evaluate(*sets(), benchmark=other, distance="sqeuclidean")
-    (note,) = (note for note in report.notes if "the same ranking under" in note)
-    words = [f"the same ranking under {other} (as published by {BENCHMARKS.get(other).source}): "]
-    for family, before in ((variant.protocol["ap_family"], report.protocol["ap_family"]), ("CMC@1", "CMC@1")):
+    found = values_of(report, "other_code")
+    assert (found["benchmark"], found["source"]) == (other, BENCHMARKS.get(other).source)
+    assert (found["shares"], found["n_valid"], found["n_draws"]) == ("ranking", None, None)
+    families = (variant.protocol["ap_family"], report.protocol["ap_family"]), ("CMC@1", "CMC@1")
+    for shown, (family, before) in zip(found["metrics"], families, strict=True):
         value, difference = variant.metrics[family], variant.metrics[family] - report.metrics[before]
-        words.append(f"{family} {100 * value:.2f} % ({100 * difference:+.2f} points)")
-    assert note == words[0] + ", ".join(words[1:])
+        assert shown == (family, pytest.approx(value), pytest.approx(difference))
     assert variant.counts["n_valid"] < variant.counts["n_query"]
     for without in ("last", "ltcc_changed"):
-        notes = evaluate(*sets(), benchmark=without, distance="sqeuclidean").notes
-        assert not [note for note in notes if "the same ranking under" in note]
+        assert "other_code" not in codes(evaluate(*sets(), benchmark=without, distance="sqeuclidean"))
 
 
 @pytest.mark.quick_cases(2)
@@ -354,18 +357,16 @@ def test_another_code_with_other_rules_is_ranked_in_the_same_pass(name: str, oth
     alone = evaluate(*sets(), protocol=BENCHMARKS.get(name).protocol, metrics=metrics, **options)
     assert report.result_digest == alone.result_digest
     variant = evaluate(*sets(), protocol=BENCHMARKS.get(other).protocol, **options)
-    (note,) = (note for note in report.notes if "the same distances under" in note)
-    found = ", ".join(
-        f"{metric} {100 * variant.metrics[metric]:.2f} % "
-        f"({100 * (variant.metrics[metric] - report.metrics[metric]):+.2f} points)"
-        for metric in ("mAP", "CMC@1")
-    )
-    n_valid = variant.counts["n_valid"]
-    assert n_valid != report.counts["n_valid"]
-    source = BENCHMARKS.get(other).source
-    assert note == f"the same distances under {other} (as published by {source}): {found}; {n_valid} valid queries"
-    assert note in json.loads(report.to_json())["notes"]
-    assert note.split("(as")[0] in " ".join(report.to_html().split())
+    (note,) = noted(report, "other_code")
+    found = note.values
+    assert variant.counts["n_valid"] != report.counts["n_valid"]
+    assert (found["benchmark"], found["source"]) == (other, BENCHMARKS.get(other).source)
+    assert (found["shares"], found["n_valid"]) == ("distances", variant.counts["n_valid"])
+    for (metric, value, change), expected in zip(found["metrics"], ("mAP", "CMC@1"), strict=True):
+        before, after = report.metrics[metric], variant.metrics[metric]
+        assert (metric, value, change) == (expected, pytest.approx(after), pytest.approx(after - before))
+    assert note.to_dict() in json.loads(report.to_json())["notes"]
+    assert str(note).split("(as")[0] in " ".join(report.to_html().split())
 
 
 def oracle_scores(name: str, seed: int = 0) -> dict[str, float]:
@@ -397,21 +398,19 @@ def oracle_scores(name: str, seed: int = 0) -> dict[str, float]:
 def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str, other: str, options) -> None:
     report = evaluate_by(*sets(), benchmark=name, other_codes=True, distance="sqeuclidean", **options)
     before, after = oracle_scores(name, 3), oracle_scores(other, 3)
-    (note,) = (note for note in report.notes if note.startswith(f"a run of its own under {other} (as published by"))
-    found = ", ".join(
-        f"{metric} {100 * after[metric]:.2f} % ({100 * (after[metric] - before[metric]):+.2f} points)"
-        for metric in ("mAP", "CMC@1")
-    )
-    assert note.split("): ", 1)[1].startswith(found)
-    assert note.endswith("means over 10 draws") == (BENCHMARKS.get(other).draw is not None)
-    assert note in json.loads(report.to_json())["notes"]
-    assert note.split("(as")[0] in " ".join(report.to_html().split())
+    (note,) = (note for note in noted(report, "other_code") if note.values["benchmark"] == other)
+    for (metric, value, change), expected in zip(note.values["metrics"], ("mAP", "CMC@1"), strict=True):
+        assert (metric, value) == (expected, pytest.approx(after[metric]))
+        assert change == pytest.approx(after[metric] - before[metric])
+    assert note.values["shares"] == ""
+    assert note.values["n_draws"] == (None if BENCHMARKS.get(other).draw is None else 10)
+    assert note.to_dict() in json.loads(report.to_json())["notes"]
+    assert str(note).split("(as")[0] in " ".join(report.to_html().split())
     if isinstance(report, Report):
         assert report.timing["other_codes"] > 0
     alone = evaluate_by(*sets(), benchmark=name, distance="sqeuclidean", **options)
     assert alone.result_digest == report.result_digest
-    (note,) = (note for note in alone.notes if note.startswith(f"{other} (as published by"))
-    assert note.endswith(f"`--benchmark {other}` on the same sets gives its numbers")
+    (note,) = (note for note in noted(alone, "other_code_by_command") if note.values["benchmark"] == other)
     assert alone.benchmark == report.benchmark
     assert {name for name in report.spec if alone.spec[name] != report.spec[name]} == {"other_codes"}
 
@@ -427,13 +426,13 @@ def test_a_run_of_its_own_has_the_model_of_the_first_and_no_more(monkeypatch) ->
     options = {"distance": "euclidean", "expand": "dba(k=2)+aqe(k=2)", "topk": 2, "ties": True}
     report = evaluate(*sets(), benchmark="veri776_image_to_track", other_codes=True, **options)
     assert [set(each) for each in given] == [{"distance", "expand", "protocol", "collapse", "metrics", "confidence"}]
-    notes = [note for note in report.notes if note.startswith("a run of its own under")]
+    notes = [note.values for note in noted(report, "other_code") if not note.values["shares"]]
     for note, other in zip(notes, ("veri776", "veri776_matlab"), strict=True):
         run = evaluate(*sets(), benchmark=other, distance="euclidean", expand="dba(k=2)+aqe(k=2)")
         family = run.protocol["ap_family"]
-        assert f"{other} (as" in note
-        assert f": {family} {100 * run.metrics[family]:.2f} % (" in note
-        assert f"CMC@1 {100 * run.metrics['CMC@1']:.2f} % (" in note
+        assert note["benchmark"] == other
+        for (metric, value, _), name in zip(note["metrics"], (family, "CMC@1"), strict=True):
+            assert (metric, value) == (name, pytest.approx(run.metrics[name]))
 
 
 def test_scores_of_other_codes_are_kept_until_all_are_there(tmp_path, monkeypatch) -> None:
@@ -464,18 +463,18 @@ def test_given_distances_and_jobs(tmp_path) -> None:
     query, gallery = sets()
     paths = {side: str(each.save(tmp_path / side).uri) for side, each in (("query", query), ("gallery", gallery))}
     np.save(tmp_path / "block.npy", squared(items("query", (1, 2, 3))[0], items("gallery", (1, 2, 3))[0]))
-    noted = evaluate(query, gallery, benchmark="veri776", other_codes=True, distance="sqeuclidean").notes
+    expected = evaluate(query, gallery, benchmark="veri776", other_codes=True, distance="sqeuclidean").notes
     for given in ({"distances": str(tmp_path / "block.npy")}, {"distance": "sqeuclidean"}):
         job = open_job(PipelineJob(**paths, benchmark="veri776", other_codes=True, **given))
-        assert job.evaluate(Session()).notes[:2] == noted[:2]
+        assert job.evaluate(Session()).notes[:2] == expected[:2]
         alone = open_job(PipelineJob(**paths, benchmark="veri776", **given))
-        assert "gives its numbers" in alone.evaluate(Session()).notes[1]
+        assert alone.evaluate(Session()).notes[1].code == "other_code_by_command"
         assert alone.spec != job.spec
     drawn = open_job(
         PipelineJob(**paths, benchmark="prcc_same", other_codes=True, distances=str(tmp_path / "block.npy"))
     )
-    (note,) = (note for note in drawn.evaluate(Session()).notes if "prcc_same_single_shot" in note)
-    assert "gives its numbers" in note
+    found = noted(drawn.evaluate(Session()), "other_code_by_command")
+    assert "prcc_same_single_shot" in [note.values["benchmark"] for note in found]
 
 
 def test_sets_that_another_code_does_not_fit_have_its_command() -> None:
@@ -483,9 +482,10 @@ def test_sets_that_another_code_does_not_fit_have_its_command() -> None:
         FeatureSet.from_arrays(features, labels["pid"], labels["camid"], labels["item_id"], allow_zero=True)
         for features, labels in (items(side, (1, 2, 3)) for side in ("query", "gallery"))
     ]
-    notes = evaluate(*bare, benchmark="veri776", other_codes=True, distance="sqeuclidean").notes
-    (note,) = (note for note in notes if "image_to_track" in note)
-    assert note.endswith("ranks groups: `--benchmark veri776_image_to_track` on the same sets gives its numbers")
+    found = values_of(
+        evaluate(*bare, benchmark="veri776", other_codes=True, distance="sqeuclidean"), "other_code_by_command"
+    )
+    assert (found["benchmark"], found["ranks"]) == ("veri776_image_to_track", "groups")
     for refused in (evaluate, evaluate_splits):
         with pytest.raises(InputError, match="other_codes runs other codes of a benchmark; give benchmark"):
             refused(*bare, other_codes=True)

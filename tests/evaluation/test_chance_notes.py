@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from itertools import permutations
 
 import numpy as np
 import pytest
+from noted import noted
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances, sweep_parameters
+from reid_dist.core.findings import warning
 from reid_dist.evaluation.splits import evaluate_splits
 
 QUICK = {"confidence": None}
@@ -26,8 +27,11 @@ def arrays(n_pids=100, noise=1.0, seed=0, n_queries=1):
     return [[each[rows] for each in (features.astype(np.float32), pids, cameras)] for rows in sides]
 
 
+CODES = ("chance_level", "tied_pairs", "reversed_order", "labels_exchanged")
+
+
 def chance_notes(report):
-    return [note for note in report.notes if re.search("chance|tied|reversed|exchanged", note)]
+    return noted(report, *CODES)
 
 
 def evaluated(query, gallery, **options):
@@ -47,21 +51,21 @@ def relabelled(side, seed=4):
 # Images of an identity of a good model are ranked together, wherever they are.
 @pytest.mark.parametrize(("n_queries", "noise"), [(1, 1.0), (3, 1.0), (1, 0.1)])
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "causes"),
     [
-        (lambda q, g: (q, shuffled(g)), "within the gallery, rows of one identity are no nearer .* of its labels"),
-        (lambda q, g: (q, relabelled(g)), "the gallery fit its labels.*|either side fit its own labels"),
-        (lambda q, g: (shuffled(q), g), "the gallery fit its labels: those of the query set are not in the order|"
-         "within the query set, rows of one identity"),
+        (lambda q, g: (q, shuffled(g)), {"gallery"}),
+        (lambda q, g: (q, relabelled(g)), {"query or between", "between"}),
+        (lambda q, g: (shuffled(q), g), {"query or between", "query"}),
     ],
     ids=["shuffled gallery", "other label map", "shuffled query"],
 )  # fmt: skip
-def test_results_at_chance_level_have_a_cause(change, words, n_queries, noise):
+def test_results_at_chance_level_have_a_cause(change, causes, n_queries, noise):
     report = evaluated(*change(*arrays(n_queries=n_queries, noise=noise)))
     (note,) = chance_notes(report)
-    assert note.startswith("warning: the result is at chance level: mAP ")
-    assert re.search(words, note), note
-    assert report.caution is not None
+    assert (note.code, note.severity, note.values["metric"]) == ("chance_level", "warning", "mAP")
+    assert note.values["result"] == pytest.approx(report.metrics["mAP"])
+    assert note.values["cause"] in causes
+    assert report.findings[0] is note
 
 
 @pytest.mark.parametrize("n_queries", [1, 3])
@@ -75,10 +79,12 @@ def test_exchanged_labels_are_named(noise, n_queries, as_texts):
             [rows, np.char.add("n", pids.astype(str)), np.char.add("n", cams.astype(str))] for rows, pids, cams in sides
         ]
     query, gallery = sides
-    (note,) = chance_notes(evaluated([query[0], query[2], query[1]], gallery))
-    assert note.startswith("warning: pids and camids of the query set look exchanged: its pids are cameras")
-    (note,) = chance_notes(evaluated(query, [gallery[0], gallery[2], gallery[1]]))
-    assert "pids and camids of the gallery look exchanged" in note
+    for side, changed in (
+        ("query set", ([query[0], query[2], query[1]], gallery)),
+        ("gallery", (query, [gallery[0], gallery[2], gallery[1]])),
+    ):
+        (note,) = chance_notes(evaluated(*changed))
+        assert note == warning("labels_exchanged", side=side)
     # Few identities under many cameras are none.
     few = [each[:12] for each in query]
     few[1:] = few[1][np.arange(12) % 2], gallery[2][np.arange(12)]
@@ -89,7 +95,7 @@ def test_the_note_goes_by_the_nearest_items_where_no_others_are_ranked():
     query, gallery = arrays(n_queries=3)
     options = {"metrics": ["CMC@1", "CMC@5"]}
     (note,) = chance_notes(evaluated(query, shuffled(gallery), **options))
-    assert "chance level: CMC@10 " in note
+    assert (note.code, note.values["metric"], note.values["in_order"]) == ("chance_level", "CMC@10", None)
     assert chance_notes(evaluated(query, gallery, **options)) == []
 
 
@@ -101,16 +107,14 @@ def test_the_chance_level_is_that_of_random_orders():
     for seed in range(30):
         block = np.random.default_rng(seed).random((len(pids), len(far_pids)))
         report = evaluate_distances(DistanceBlock.from_array(block), *sides, metrics=["mAP"], **QUICK)
-        values.append(100 * report.metrics["mAP"])
+        values.append(report.metrics["mAP"])
         notes += chance_notes(report)
-    mean, lower, upper = map(
-        float, re.search(r"have ([\d.]+) % .* 99 % of them ([\d.]+) % to ([\d.]+) %", notes[0]).groups()
-    )
+    mean, lower, upper = (notes[0].values[name] for name in ("chance", "low", "high"))
     spread = np.std(values, ddof=1)
     assert abs(np.mean(values) - mean) < 4 * spread / np.sqrt(len(values))
     assert 0.6 < (upper - lower) / 2 / (2.58 * spread) < 1.6
     assert len(notes) >= 28
-    assert all("rows or columns of the distances are not in the order" in note for note in notes)
+    assert {note.values["cause"] for note in notes} == {"distances"}
 
 
 @pytest.mark.parametrize("value", [1.0, 0.0])
@@ -120,7 +124,8 @@ def test_equal_features_are_tied(value):
         side[0] = np.full_like(side[0], value)
     sides = [FeatureSet.from_arrays(*side, allow_zero=True) for side in (query, gallery)]
     (note,) = chance_notes(evaluate(*sides, **QUICK))
-    assert note.startswith("warning: 100.0 % of the pairs of a relevant and another gallery row are tied")
+    assert (note.code, note.severity) == ("tied_pairs", "warning")
+    assert note.values["n"] == note.values["n_pairs"] > 0
 
 
 def test_the_share_of_tied_pairs_by_hand():
@@ -131,7 +136,7 @@ def test_the_share_of_tied_pairs_by_hand():
     assert chance_notes(report) == []
     block[0, 3] = 1.0
     report = evaluate_distances(DistanceBlock.from_array(block), *labels, protocol="no_cameras", **QUICK)
-    assert "66.7 % of the pairs" in chance_notes(report)[0]
+    assert chance_notes(report) == [warning("tied_pairs", n=4, n_pairs=6)]
 
 
 def test_similarities_are_better_reversed():
@@ -144,10 +149,10 @@ def test_similarities_are_better_reversed():
     )
     assert chance_notes(right) == []
     (note,) = chance_notes(wrong)
-    found = f"mAP {100 * right.metrics['mAP']:.2f} % in place of {100 * wrong.metrics['mAP']:.2f} %"
-    assert f"warning: the reversed order is better: {found}; are these similarities?" in note
+    found = {"result": wrong.metrics["mAP"], "reversed": right.metrics["mAP"], "given": True}
+    assert (note.code, note.severity, note.values) == ("reversed_order", "warning", pytest.approx(found))
     (note,) = chance_notes(evaluated([-near, pids, cameras], [far, far_pids, far_cameras]))
-    assert "features of one side negated" in note
+    assert (note.code, note.values["given"]) == ("reversed_order", False)
 
 
 @pytest.mark.parametrize("noise", [0.3, 1.0, 2.0, 2.5])
@@ -186,7 +191,7 @@ def test_splits_have_one_note():
     sides = [FeatureSet.from_arrays(*side) for side in (query, shuffled(gallery))]
     report = evaluate_splits(*sides, repeats=3, per_identity=2, protocol="no_cameras", **QUICK)
     (note,) = chance_notes(report)
-    assert note.startswith("warning: in 3 of 3 splits, with other numbers in each")
+    assert (note.code, note.parts) == ("chance_level", ("split", 3, 3, 0))
 
 
 def test_sweeps_have_one_note():
@@ -194,7 +199,7 @@ def test_sweeps_have_one_note():
     sides = [FeatureSet.from_arrays(*side) for side in (query, shuffled(gallery))]
     report = sweep_parameters(*sides, expand="aqe", k="0:2", metrics=["mAP"])
     (note,) = chance_notes(report)
-    assert note.startswith("warning: in 3 of 3 points, with other numbers in each; in point 0: the result is at chance")
+    assert (note.code, note.parts) == ("chance_level", ("point", 3, 3, 0))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from noted import noted, values_of
 
 from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
+from reid_dist.core.findings import info
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, UnknownNameError
@@ -112,12 +114,12 @@ def test_labels_that_are_texts():
         sides.append(FeatureSet.from_arrays(side.read(0, side.n_rows), np.array(pids), camids))
     table = conventions(*sides, metrics="mAP,CMC@1", distances="cosine")
     assert_rows_are_runs(table, *sides)
-    assert any("no gallery row has pid 0" in note for note in table.notes)
+    assert info("pid_is_absent", pid=0) in table.notes
     numbers = FeatureSet.from_arrays(sides[1].read(0, sides[1].n_rows), np.array(pids), made_sets(6)[1].camids)
     table = conventions(sides[0], numbers, distances="cosine")
     assert set(rows_of(table)) >= {"no_cameras"}
     assert "market1501" not in rows_of(table)
-    assert any(note.startswith("camids of the query set are texts") for note in table.notes)
+    assert values_of(table, "unlike_camids")["why"].startswith("camids of the query set are texts")
 
 
 def test_others_under_one_name_have_the_same_values():
@@ -213,9 +215,8 @@ def small(pids, camids=None, items=None, paths=None, scale=1.0):
 def test_sets_without_cameras():
     table = conventions(small([1, 2]), small([1, 2, 2], [0, 1, 1]))
     assert set(rows_of(table)) == {"no_cameras"}
-    assert any("query has no camids: conventions of cameras (market1501" in note for note in table.notes)
-    assert any("no gallery row has pid -1" in note for note in table.notes)
-    assert any("no gallery row has pid 0" in note for note in table.notes)
+    assert values_of(table, "no_camids") == {"sides": ("query",)}
+    assert noted(table, "pid_is_absent") == [info("pid_is_absent", pid=-1), info("pid_is_absent", pid=0)]
 
 
 def test_own_rows_that_only_paths_identify():
@@ -226,14 +227,13 @@ def test_own_rows_that_only_paths_identify():
     named = [small(pids, items=ids, paths=of) for pids, ids, of in (([1, 2], [7, 8], paths), ([1, 2], [5, 6], paths))]
     table = conventions(*named)
     assert set(rows_of(table)) == {"no_cameras"}
-    (note,) = [note for note in table.notes if "2 queries are gallery rows as well, by image path" in note]
-    assert "give the paths as item_ids to both sides" in note
+    assert values_of(table, "no_same_set") == {"n": 2, "by": "image_paths"}
 
 
 def test_settings_without_a_valid_query_are_left_out():
     table = conventions(small([1, 2], [0, 0]), small([1, 2, 2], [0, 0, 0]))
     assert set(rows_of(table)) == {"no_cameras"}
-    assert any("no query has a relevant item under market1501: left out" in note for note in table.notes)
+    assert values_of(table, "no_valid_query_under")["conventions"] == ("market1501",)
     with pytest.raises(InputError, match="no query has a relevant gallery item"):
         conventions(small([1, 2]), small([3, 4, 5]))
 
@@ -242,7 +242,9 @@ def test_zero_vectors_leave_cosine_out():
     query, gallery = small([1, 2]), small([1, 2, 2], scale=0.0)
     table = conventions(query, gallery)
     assert {row.distance for row in table.rows} == {"euclidean"}
-    assert any(note.startswith("the distance cosine is left out: 3 of 3 gallery rows are zero") for note in table.notes)
+    unfit = values_of(table, "unfit_distance")
+    assert unfit["distance"] == "cosine"
+    assert unfit["why"].startswith("3 of 3 gallery rows are zero")
     with pytest.raises(InputError, match="zero vectors"):
         conventions(query, gallery, distances=["cosine"])
 
@@ -256,7 +258,7 @@ def test_distances_that_rank_alike_share_their_rows():
     table = conventions(*sets)
     # Rows of one length rank alike.
     assert {row.distance for row in table.rows} == {"cosine"}
-    assert any(note.startswith("euclidean gives the ranks of cosine under every convention") for note in table.notes)
+    assert info("ranks_alike", distance="euclidean", other="cosine") in table.notes
     assert "open-reid" in {code.name for code in rows_of(table)["market1501"].codes}
     assert_rows_are_runs(table, *sets)
 

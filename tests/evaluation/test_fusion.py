@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from noted import texts_of_inputs
 from oracles.evaluation import evaluate as expected_report
 from reference import ItemSet
 
@@ -134,12 +135,12 @@ def test_weights_of_0_and_1_give_the_results_of_the_models_themselves() -> None:
 
 def test_report_and_comparison_name_the_models() -> None:
     report = evaluate(*fused((0.4,)))
-    assert report.notes.count("fused: cosine = 0.6 memory + 0.4 memory") == 1
+    assert texts_of_inputs(report) == ["fused: cosine = 0.6 memory + 0.4 memory"]
     assert report.inputs["query"]["shape"] == [31, 23]
     assert report.inputs["query"]["labels_digest"] == QUERY[0].labels_digest
     other = evaluate(*fused((0.4 + 2**-53,)))
     assert report.inputs["query"]["content_digest"] != other.inputs["query"]["content_digest"]
-    assert other.notes.count("fused: cosine = 0.5999999999999999 memory + 0.40000000000000013 memory") == 1
+    assert texts_of_inputs(other) == ["fused: cosine = 0.5999999999999999 memory + 0.40000000000000013 memory"]
 
 
 def test_splits_of_fused_features_are_those_of_written_ones(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_a_sweep_over_weights_gives_the_digest_of_every_weight() -> None:
         assert row["digest"] == alone.result_digest
     assert report.method["fixed"] == {"expand": "aqe(k=2,include_self=false)"}
     assert QUERY[2].content_digest[:16] in report.method["models"][1]
-    assert not [note for note in report.notes if note.startswith("fused")]
+    assert texts_of_inputs(report) == []
 
 
 def test_weights_that_differ_in_the_last_bit_are_two_points() -> None:

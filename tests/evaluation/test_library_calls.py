@@ -29,6 +29,7 @@ from reid_dist import (
     reranked_distances,
     sweep_parameters,
 )
+from reid_dist.core.findings import info
 from reid_dist.errors import InputError, StoreNotFoundError
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ def test_a_report_is_a_short_table(report: Report) -> None:
     everything = repr(report).splitlines()
     assert len(everything) < 15
     assert max(map(len, everything)) < 220
-    lines = [line for line in everything if not line.startswith("  note: ")]
+    lines = [line for line in everything if not line.startswith(("  note: ", "  caution: ", "  warning: "))]
     assert max(map(len, lines)) < 120
     assert lines[0] == "Report: market1501, cosine"
     value = f"{100 * report.metrics['mAP']:.2f} %"
@@ -70,7 +71,8 @@ def test_a_report_is_a_short_table(report: Report) -> None:
 
 def test_what_a_notebook_shows_is_escaped(report: Report) -> None:
     noted = Report(**{name: getattr(report, name) for name in ("metrics", "curves", "counts", "per_query", "protocol",
-                   "distance", "inputs")}, notes=["a <b> & c", "x" * 1000])  # fmt: skip
+                   "distance", "inputs")},
+                   notes=[info("text", text="a <b> & c"), info("text", text="x" * 1000)])  # fmt: skip
     shown = noted._repr_html_()
     assert "a &lt;b&gt; &amp; c" in shown
     assert f"{100 * report.metrics['mAP']:.2f} %" in shown

@@ -10,6 +10,7 @@ import pytest
 from agreement import as_feature_set
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from noted import noted, values_of
 from oracles import verification
 from oracles.protocols import assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
@@ -20,7 +21,7 @@ from reid_dist import FeatureSet, OperatingPoints, evaluate, nearest, operating_
 from reid_dist.engine import plan
 from reid_dist.errors import InputError
 from reid_dist.evaluation.operating_values import even_edges, quantile_edges
-from reid_dist.metrics.confidence import interval_of_magnitudes
+from reid_dist.metrics.confidence import FEW_UNITS, interval_of_magnitudes
 from reid_dist.metrics.isotonic import CrossFitted, folds_of, pool_adjacent
 from reid_dist.relevance.protocols import compose_protocol
 from reid_dist.reports.plots.chart import Band, Line
@@ -336,10 +337,9 @@ def test_rates_of_few_unknown_identities_are_noted():
     query, gallery = scattered_sets(80, 300, 8, seed=11, n_pids=30)
     unknown = ItemSet(query.features[:12], np.repeat([900, 901, 902, 903], 3), query.camids[:12], np.arange(12))
     found = points_of(query + unknown, gallery, protocol="no_cameras")
-    notes = [note for note in found.notes if "identities are few" in note]
-    assert [note.partition(":")[0] for note in notes] == ["FPIR"]
-    assert notes[0].startswith("FPIR: 4 identities are few: the intervals are too narrow")
-    assert not any("identities are few" in note for note in points_of(query, gallery, protocol="no_cameras").notes)
+    expected = {"n_units": 4, "unit": "identity", "enough": FEW_UNITS, "rates": ("FPIR",)}
+    assert values_of(found, "narrow_intervals") == expected
+    assert noted(points_of(query, gallery, protocol="no_cameras"), "narrow_intervals") == []
 
 
 def test_one_identity_has_no_interval():
@@ -347,7 +347,7 @@ def test_one_identity_has_no_interval():
     gallery = gallery + scattered_sets(2, 40, 4, seed=3, n_pids=5)[1]
     found = points_of(query, gallery, far=["0.1"])
     assert not found.intervals["FAR"]
-    assert any("1 identity gives no interval" in note for note in found.notes)
+    assert 1 in [note.values["n_units"] for note in noted(found, "narrow_intervals")]
 
 
 def test_intervals_of_shares_and_of_rates_at_edges():

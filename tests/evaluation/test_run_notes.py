@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from agreement import as_feature_set, evaluate_items
+from noted import codes, noted, texts_of_inputs, values_of
 from reference import ItemSet
 from strategies import scattered_sets
 
@@ -39,13 +39,13 @@ def items(n=30, seed=0, n_pids=6):
     return features, np.arange(n) % n_pids, np.array([f"image{row:03d}.jpg" for row in range(n)])
 
 
-def notes_of(report):
-    """All notes but those on chance level, at which features without any relation to identities are."""
-    return [note for note in report.notes if "chance level" not in note]
+def codes_of(report):
+    """All codes but that of chance level, at which features without any relation to identities are."""
+    return [code for code in codes(report) if code != "chance_level"]
 
 
 def matches(report):
-    return [note for note in report.notes if "match themselves" in note or "distance 0" in note]
+    return noted(report, "own_rows", "same_labels", "identical_features")
 
 
 # -------------------------------------------------------------------------------------------------- own rows
@@ -56,9 +56,10 @@ def test_one_set_twice_is_noted_where_own_rows_count():
     both = FeatureSet.from_arrays(features, pids)
     report = evaluate(both, both, protocol="no_cameras", **QUICK)
     assert report.metrics["CMC@1"] == 1.0
-    (note,) = matches(report)
-    assert "30 of 30 valid queries" in note
-    assert "'same_set'" in note
+    assert values_of(report, "own_rows") == {
+        "n": 30, "n_valid": 30, "by": "content", "remedy": "protocol", "labels": ()
+    }  # fmt: skip
+    assert [note.severity for note in matches(report)] == ["warning"]
     assert matches(evaluate(both, both, protocol="same_set", **QUICK)) == []
 
 
@@ -73,9 +74,12 @@ def test_queries_that_are_gallery_rows_are_counted(by):
     names = {name: np.append(values[own], ["x", "y", "z"]) for name, values in label.items()}
     query = FeatureSet.from_arrays(np.concatenate([features[own], other]), np.append(pids[own], [0, 1, 2]), **names)
     (note,) = matches(evaluate(query, gallery, protocol="no_cameras", **QUICK))
-    assert "7 of 10 valid queries" in note
-    assert "'same_set'" in note
-    assert any(words in note for words in ("by item id", "by image path", "item_ids"))
+    assert (note.values["n"], note.values["n_valid"]) == (7, 10)
+    assert "'same_set'" in str(note)
+    if by == "features":
+        assert (note.code, note.values["remedy"]) == ("identical_features", "names")
+    else:
+        assert note.values["by"] == by
 
 
 def test_own_rows_of_another_camera_are_noted():
@@ -84,12 +88,11 @@ def test_own_rows_of_another_camera_are_noted():
     query = FeatureSet.from_arrays(features, pids, np.arange(30) % 3, paths)
     gallery = FeatureSet.from_arrays(features, pids, np.arange(30) % 3 + 1, paths)
     (note,) = matches(evaluate(query, gallery, **QUICK))
-    assert "30 of 30" in note
-    assert "camid differ between the two sides" in note
+    assert (note.values["n"], note.values["n_valid"]) == (30, 30)
+    assert (note.values["remedy"], note.values["labels"]) == ("labels", ("camid",))
     unnamed = [FeatureSet.from_arrays(features, pids, np.arange(30) % 3 + first) for first in (0, 1)]
-    (note,) = matches(evaluate(*unnamed, **QUICK))
-    assert "30 of 30 valid queries have a relevant gallery row at distance 0" in note
-    assert "number their cameras alike" in note
+    found = evaluate(*unnamed, **QUICK)
+    assert values_of(found, "identical_features") == {"n": 30, "n_valid": 30, "remedy": "cameras"}
     right = FeatureSet.from_arrays(features, pids, np.arange(30) % 6 // 2, paths)
     rules = compose_protocol("own", junk=[["pid", "camid"], ["item_id"]])
     assert matches(evaluate(query, right, protocol=rules, **QUICK)) == []
@@ -114,10 +117,10 @@ def test_distances_and_lists_have_the_same_notes():
     whole = LabelledRows(pids)
     square = np.abs(np.arange(30)[None, :] - np.arange(30)[:, None]).astype(np.float64)
     options = {"protocol": "no_cameras", **QUICK}
-    for sides, dense, words in (
-        (named, block, "image path"),
-        (unnamed, block, "distance 0"),
-        ((whole, whole), square, "labels"),
+    for sides, dense, code in (
+        (named, block, "own_rows"),
+        (unnamed, block, "identical_features"),
+        ((whole, whole), square, "same_labels"),
     ):
         index = np.argsort(dense, axis=1, kind="stable")
         near = np.take_along_axis(dense, index, axis=1)
@@ -126,8 +129,7 @@ def test_distances_and_lists_have_the_same_notes():
             evaluate_lists(index, *sides, distance=near, **options),
         ):
             (note,) = matches(report)
-            assert words in note
-            assert f"{len(dense)} of {len(dense)} valid queries" in note
+            assert (note.code, note.values["n"], note.values["n_valid"]) == (code, len(dense), len(dense))
 
 
 def test_nothing_is_noted_of_sets_that_are_apart():
@@ -155,28 +157,30 @@ def of_cameras(near, far, protocol="market1501"):
         FeatureSet.from_arrays(rows, pids[:24], np.resize(cameras, 24)[np.arange(24) // 6 % len(cameras)])
         for rows, cameras in ((features[:24], np.array(near)), (features[24:], np.array(far)))
     ]
-    return [note for note in evaluate(*sides, protocol=protocol, **QUICK).notes if "camera" in note]
+    return [note for note in evaluate(*sides, protocol=protocol, **QUICK).notes if "camera" in note.code]
 
 
 @pytest.mark.parametrize(
-    ("near", "far", "words"),
+    ("near", "far", "code", "starts"),
     [
-        (["c1", "c2"], ["C1", "C2", "C3"], "query cameras c1, c2 and gallery cameras C1, C2, C3 are spelled unlike"),
-        (["cam_01", "cam_02"], ["cam1", "cam2"], "spelled unlike"),
-        ([0, 1, 2], [1, 2, 3], "cameras 0, 1, 2 and gallery cameras 1, 2, 3 may be numbered from 0 and from 1"),
-        ([0], [1, 2, 3], "no query camera is in the gallery: query cameras 0 and .* from 0 and from 1"),
-        ([1, 3], [0, 1, 2], "not all query cameras are in the gallery: .* from 1 and from 0"),
-        (["north"], ["south", "west"], "no query camera is in the gallery: .*right only if"),
-        ([3, 6], [1, 2, 4, 5], "no query camera is in the gallery: .*right only if"),
-        ([2], [1], "no query camera is in the gallery: .*right only if"),
+        (["c1", "c2"], ["C1", "C2", "C3"], "cameras_spelled_apart", None),
+        (["cam_01", "cam_02"], ["cam1", "cam2"], "cameras_spelled_apart", None),
+        ([0, 1, 2], [1, 2, 3], "cameras_numbered_apart", (0, 1)),
+        ([0], [1, 2, 3], "cameras_numbered_apart", (0, 1)),
+        ([1, 3], [0, 1, 2], "cameras_numbered_apart", (1, 0)),
+        (["north"], ["south", "west"], "cameras_apart", None),
+        ([3, 6], [1, 2, 4, 5], "cameras_apart", None),
+        ([2], [1], "cameras_apart", None),
     ],
 )
-def test_cameras_of_one_side_alone_are_named(near, far, words):
+def test_cameras_of_one_side_alone_are_named(near, far, code, starts):
     (note,) = of_cameras(near, far)
-    assert re.search(words, note)
-    assert of_cameras(near, far, "no_cameras") == []
     # By design in some data sets, hence no warning, unless it looks like a mistake.
-    assert note.startswith("warning: ") == ("right only if" not in note)
+    assert (note.code, note.severity) == (code, "caution" if code == "cameras_apart" else "warning")
+    assert [note.values["query"], note.values["gallery"]] == [tuple(map(str, sorted(each))) for each in (near, far)]
+    if starts is not None:
+        assert (note.values["starts"], note.values["apart"]) == (starts, not {*near} & {*far})
+    assert of_cameras(near, far, "no_cameras") == []
 
 
 @pytest.mark.parametrize(("near", "far"), [([1, 2], [1, 2, 3]), (["c1"], ["c1", "c2"]), ([2, 5], [1, 2, 3, 4])])
@@ -191,7 +195,7 @@ def test_cameras_that_a_protocol_tells_apart_are_not_noted():
 
 def test_unknown_cameras_are_counted():
     (note,) = of_cameras([1, -1], [1, 2, -1, -1])
-    assert "the camera of 12 of 24 queries and of 12 of 24 gallery rows is unknown (-1)" in note
+    assert note.values == {"n_query": 12, "n_gallery": 12, "of_query": 24, "of_gallery": 24, "camera": -1}
     assert of_cameras([1, -1], [1, 2, -1, -1], "no_cameras") == []
 
 
@@ -223,24 +227,27 @@ def test_rows_that_pad_the_last_batch_are_noted_with_the_cure(by, tmp_path):
     options = {"protocol": "no_cameras", **QUICK}
     right = evaluate(query, whole, **options)
     found = evaluate(query, repeated, **options)
-    assert notes_of(right) == []
+    assert codes_of(right) == []
     assert found.metrics["mAP"] != right.metrics["mAP"]
-    (note,) = notes_of(found)
-    first = str(names[12])
-    assert f"gallery: 5 of 36 rows have the {by.removesuffix('s').replace('_', ' ')} of an earlier row" in note
-    assert f"row 31, {first!r}" in note
-    assert f"numpy.unique({by}, return_index=True)" in note
+    assert codes_of(found) == ["repeated_items"]
+    expected = {"side": "gallery", "n": 5, "n_rows": 36, "by": by, "row": 31, "first": str(names[12]), "source": None}
+    assert values_of(found, "repeated_items") == expected
     index = np.argsort(np.arange(12 * 36).reshape(12, 36) * 7 % 36, axis=1)
-    assert any("5 of 36 rows" in each for each in evaluate_lists(index, query, repeated, **options).notes)
+    assert values_of(evaluate_lists(index, query, repeated, **options), "repeated_items") == expected
     near = FeatureSet.from_arrays(features[padded] + 0.5, pids[padded], **{by: names[padded]})
-    of_both = [note for note in evaluate(near, repeated, **options).notes if "earlier row" in note]
-    assert [note.partition(" rows")[0] for note in of_both] == ["query set: 5 of 48", "gallery: 5 of 36"]
+    of_both = [note.values for note in noted(evaluate(near, repeated, **options), "repeated_items")]
+    assert [(each["side"], each["n"], each["n_rows"]) for each in of_both] == [("query set", 5, 48), ("gallery", 5, 36)]
     # One set on both sides has one note.
     both = evaluate(near, near, protocol="no_cameras", **QUICK)
-    assert sum("earlier row" in note for note in both.notes) == 1
+    assert values_of(both, "repeated_items")["side"] == "set"
     stored = repeated.save(tmp_path / "g.zarr")
     command = f"`reid-dist ingest {stored.uri} --drop-duplicates {by} --output NEW`"
-    assert any(command in note for note in evaluate(query, stored, **options).notes)
+    (note,) = noted(evaluate(query, stored, **options), "repeated_items")
+    assert note.values["source"] == stored.uri
+    assert command in str(note)
+    views = repeated.take(np.arange(36)), stored.take(np.arange(36))
+    sources = [values_of(evaluate(query, each, **options), "repeated_items")["source"] for each in views]
+    assert sources == ["SOURCE", "SOURCE"], "rows of another set"
     (cured,) = ingest(stored.uri, tmp_path / "new.zarr", drop_duplicates=by)
     assert evaluate(query, cured, **options).metrics == right.metrics
     assert cured.content_digest == whole.content_digest
@@ -252,8 +259,8 @@ def test_splits_note_repeated_rows_of_the_whole_sets():
     gallery = FeatureSet.from_arrays(features[padded], pids[padded], image_paths=paths[padded])
     query = FeatureSet.from_arrays(features[:12] + 0.5, pids[:12])
     found = evaluate_splits(query, gallery, per_identity=5, repeats=3, protocol="no_cameras", **QUICK)
-    (note,) = [note for note in found.notes if "earlier row" in note]
-    assert note.startswith("gallery: 4 of 64 rows")
+    found = values_of(found, "repeated_items")
+    assert (found["side"], found["n"], found["n_rows"]) == ("gallery", 4, 64)
 
 
 # ------------------------------------------------------------------------------------------- advice of errors
@@ -305,8 +312,8 @@ def test_own_rows_are_known_by_image_path_where_there_are_no_item_ids(stored, tm
     assert found.metrics == expected.metrics
     assert found.result_digest == expected.result_digest
     assert matches(found) == []
-    (note,) = matches(evaluate(*by_paths, protocol="no_cameras"))
-    assert "(by image path); use the protocol 'same_set', which leaves own rows out" in note
+    own = values_of(evaluate(*by_paths, protocol="no_cameras"), "own_rows")
+    assert (own["by"], own["remedy"]) == ("image_paths", "protocol")
     with pytest.raises(InputError, match="gallery has no item ids; give item_ids or image_paths to both sets"):
         evaluate(*one_side, **options)
     gallery = FeatureSet.from_arrays(features, pids, image_paths=np.char.add("other/", paths))
@@ -347,12 +354,11 @@ def test_splits_of_one_set_need_other_queries():
     with pytest.raises(InputError, match="'same_set' without item ids; use --rest-as-queries"):
         evaluate_splits(*[FeatureSet.from_arrays(features, pids)] * 2, repeats=2, protocol="same_set")
     options = {"repeats": 2, "metrics": ["mAP"]}
-    assert notes_of(evaluate_splits(both, both, protocol="same_set", **options)) == []
+    assert codes_of(evaluate_splits(both, both, protocol="same_set", **options)) == []
     assert matches(evaluate_splits(both, both, protocol="no_cameras", rest_as_queries=True, **options)) == []
     part = FeatureSet.from_arrays(features[:20], pids[:20], item_ids=paths[:20])
     report = evaluate_splits(part, both, protocol="no_cameras", per_identity=3, **options)
-    (note,) = matches(report)
-    assert "match themselves" in note
+    assert [note.code for note in matches(report)] == ["own_rows"]
 
 
 def test_splits_have_like_notes_once():
@@ -360,7 +366,9 @@ def test_splits_have_like_notes_once():
     query, gallery = map(as_feature_set, scattered_sets(60, 200, 6, seed=2))
     report = evaluate_splits(query, gallery, repeats=5, per_identity=2, protocol="no_cameras", metrics=["TAR@FAR=1e-5"])
     (note,) = report.notes
-    assert "TAR@FAR=1e-5 rests on fewer than 10 false accepts" in note
+    assert (note.code, note.values["names"]) == ("few_false_accepts", ("TAR@FAR=1e-5",))
+    # All splits have the same numbers of pairs.
+    assert note.parts is None
 
 
 # -------------------------------------------------------------------------------------------- exchanged sides
@@ -369,22 +377,23 @@ def test_splits_have_like_notes_once():
 def test_exchanged_sides_are_noted():
     shape = SyntheticShape(20, 4, 60, 400, 40, 60, 16, noise=1.0, camera_shift=0.5)
     query, gallery = (FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in make_sets(shape))
-    (note,) = evaluate(gallery, query, **QUICK).notes
-    assert "query and gallery may be swapped" in note
-    assert "60 of 400 queries have pid -1" in note
-    assert "400 queries and only 60 gallery rows" in note
+    report = evaluate(gallery, query, **QUICK)
+    assert [(note.code, note.severity) for note in report.notes] == [("sides_swapped", "warning")]
+    sizes = {"n_query": 400, "n_gallery": 60, "few_rows": True}
+    assert values_of(report, "sides_swapped") == {"n_junk": 60, "junk_pids": (-1,), **sizes}
 
 
 def test_a_small_gallery_is_noted_unless_it_is_single_shot():
     query, gallery = scattered_sets(90, 30, 6, seed=3)
-    (note,) = notes_of(evaluate_items(query, gallery, "no_cameras", **QUICK))
-    assert "there are 90 queries and only 30 gallery rows" in note
+    report = evaluate_items(query, gallery, "no_cameras", **QUICK)
+    assert codes_of(report) == ["sides_swapped"]
+    (note,) = noted(report, "sides_swapped")
+    assert (note.severity, note.values["n_junk"], note.values["few_rows"]) == ("caution", 0, True)
     one_each = gallery.take(np.unique(gallery.pids, return_index=True)[1])
-    assert notes_of(evaluate_items(query, one_each, "no_cameras", **QUICK)) == []
+    assert codes_of(evaluate_items(query, one_each, "no_cameras", **QUICK)) == []
     junk = ItemSet(query.features[:5], np.append(gallery.pids[:4], -1), query.camids[:5])
-    (note,) = notes_of(evaluate_items(junk, gallery, "no_cameras", **QUICK))
-    assert "1 of 5 queries has pid -1" in note
-    assert "queries and only" not in note
+    (note,) = noted(evaluate_items(junk, gallery, "no_cameras", **QUICK), "sides_swapped")
+    assert (note.values["n_junk"], note.values["n_query"], note.values["few_rows"]) == (1, 5, False)
 
 
 # ------------------------------------------------------------------------------------ small false accept rates
@@ -395,12 +404,11 @@ def test_rates_with_few_false_accepts_are_noted():
     names = ["TAR@FAR=1e-9", "TAR@FAR=0.2"]
     report = evaluate_items(query, gallery, "no_cameras", metrics=names)
     n = report.verification["n_impostor"]
-    (note,) = report.notes
-    assert note.startswith("TAR@FAR=1e-9 rests on fewer than 10 false accepts")
-    assert f"{n:,} impostor pairs" in note
-    assert f"is {smallest_rate(n)}" in note
-    both = evaluate_items(query, gallery, "no_cameras", metrics=["TAR@FAR=1e-9", "TAR@FAR=1e-6"]).notes
-    assert both[0].startswith("TAR@FAR=1e-9, TAR@FAR=1e-6 rest on fewer")
+    expected = {"number": n, "of": "impostor pair", "least": 10, "smallest": smallest_rate(n)}
+    assert codes(report) == ["few_false_accepts"]
+    assert values_of(report, "few_false_accepts") == {"names": ("TAR@FAR=1e-9",), **expected}
+    both = evaluate_items(query, gallery, "no_cameras", metrics=["TAR@FAR=1e-9", "TAR@FAR=1e-6"])
+    assert values_of(both, "few_false_accepts")["names"] == ("TAR@FAR=1e-9", "TAR@FAR=1e-6")
 
 
 def test_the_roc_has_one_note():
@@ -408,20 +416,20 @@ def test_the_roc_has_one_note():
     report = evaluate_items(query, gallery, "no_cameras", metrics=["mAP"], roc=True)
     few = int((report.curves["ROC_FAR"] * report.verification["n_impostor"] < 10).sum())
     assert few > 1
-    (note,) = report.notes
-    assert note.startswith(f"ROC: {few} of its 31 points rest on fewer than 10 false accepts")
+    found = values_of(report, "roc_few_false_accepts")
+    assert codes(report) == ["roc_few_false_accepts"]
+    assert (found["n"], found["n_points"], found["number"]) == (few, 31, report.verification["n_impostor"])
 
 
 def test_open_set_rates_are_noted():
     query, gallery = scattered_sets(40, 200, 6, seed=4)
     unmatched = ItemSet(query.features, np.where(np.arange(40) < 12, 100 + np.arange(40), query.pids), query.camids)
     report = evaluate_items(unmatched, gallery, "no_cameras", metrics=["DIR@FAR=0.1"])
-    (note,) = report.notes
-    assert "DIR@FAR=0.1 rests on fewer than 10 false accepts (FAR x 12 non-mated queries < 10)" in note
-    assert note.endswith("is 0.834")
+    expected = {"names": ("DIR@FAR=0.1",), "of": "non-mated query", "least": 10}
+    assert values_of(report, "few_false_accepts") == {**expected, "number": 12, "smallest": "0.834"}
     few = ItemSet(query.features, np.where(np.arange(40) < 1, 100, query.pids), query.camids)
-    (note,) = evaluate_items(few, gallery, "no_cameras", metrics=["DIR@FAR=0.1"]).notes
-    assert "with 1 non-mated query every false accept rate does" in note
+    found = evaluate_items(few, gallery, "no_cameras", metrics=["DIR@FAR=0.1"])
+    assert values_of(found, "few_false_accepts") == {**expected, "number": 1, "smallest": None}
 
 
 @pytest.mark.parametrize("number", [1, 9, 10, 11, 12, 99, 1000, 106_121, 10**9 + 7])
@@ -515,9 +523,9 @@ def test_notes_of_stages_reach_report_and_console(tmp_path):
         # A second run finds the features in the workspace.
         for _ in range(2):
             report = evaluate(*sets, workspace=tmp_path / "workspace", **options)
-            assert report.notes.count(note) == 1
+            assert texts_of_inputs(report).count(note) == 1
             assert note in " ".join(str(report).split())
-        assert note in operating_points(*sets, workspace=tmp_path / "workspace", **options).notes
-    assert not any("too few" in note for note in evaluate(*several, expand="camera_norm(least_rows=5)").notes)
+        assert note in texts_of_inputs(operating_points(*sets, workspace=tmp_path / "workspace", **options))
+    assert texts_of_inputs(evaluate(*several, expand="camera_norm(least_rows=5)")) == []
     definition = evaluate(*several, expand="camera_norm").expand["definition"]
     assert "least_rows gallery rows take mean and inverse" in definition

@@ -378,8 +378,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "evaluation/benchmarks/variants.py",
-            "{_points(value - before)}",
-            "{_points(before - value)}",
+            "(name, value, value - before)",
+            "(name, value, before - value)",
         ),
         ("evaluation/convention_table.py", "<= self.half", "<= 2 * self.half"),
         ("engine/outputs/protocol_ranks.py", "| self.indexes[place].mask.junk_row[row]", ""),

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from full_report import every_field
 
+from reid_dist.core.findings import info
 from reid_dist.reports import Report, TopK
 
-REASONS = ("no relevant item in the gallery", "only same-camera items in the gallery")
+REASONS = ("no_positive_in_gallery", "only_same_camera_positives")
 # Of more queries, the columns repeat.
 _MOST = 5000
 
@@ -125,7 +126,7 @@ def build_report(
             "counts": 11.3,
             "metrics": 0.31,
         },
-        "notes": ["12 pairs of a query and two gallery rows have exactly the same distance."],
+        "notes": [info("text", text="12 pairs of a query and two gallery rows have exactly the same distance.")],
         "topk": None
         if k is None
         else TopK(

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from made_runs import run
+from noted import codes
 from scipy.special import stdtrit
 
 from reid_dist import Report
+from reid_dist.core.findings import caution, info
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.reports.averages import MetricAverage, RunAverage, average_runs
 
@@ -69,11 +71,10 @@ def test_other_features_over_the_same_labels_are_asked_about() -> None:
     """A mean over trainings of one model is right, one over models is not, and nobody but the user can tell."""
     values, pids = [0.2, 0.4], [1, 2]
     reports = [replace(run(values, pids), inputs=inputs_of("one", name)) for name in "abc"]
-    (note,) = [note for note in average_runs(reports).notes if "same labels" in note]
-    assert "reid-dist table" in note
+    assert "models_of_one_set" in codes(average_runs(reports))
     for others in (inputs_of("two", "c"), inputs_of("one", "b")):
         changed = [*reports[:2], replace(run(values, pids), inputs=others)]
-        assert not [note for note in average_runs(changed).notes if "same labels" in note]
+        assert "models_of_one_set" not in codes(average_runs(changed))
 
 
 def test_every_run_has_the_weight_one() -> None:
@@ -94,7 +95,7 @@ def test_a_metric_that_some_runs_have() -> None:
     reports[1] = replace(reports[1], metrics=reports[1].metrics | {"EER": 0.25})
     average = average_runs(reports, names=["a", "b", "c"])
     assert [metric.name for metric in average.metrics] == ["mAP", "TAR@FAR=0.01"]
-    assert average.notes == ("EER: only run 2 (b) has it",)
+    assert average.notes == (info("metric_of_some_runs", metric="EER", runs=["run 2 (b)"]),)
     with pytest.raises(InputError, match=r"run 1 \(a\) and run 3 \(c\) have no metric 'EER'; evaluate again"):
         average_runs(reports, names=["a", "b", "c"], metrics="EER")
     with pytest.raises(UnknownNameError, match="did you mean 'mAP'"):
@@ -111,8 +112,8 @@ def test_a_missing_value_leaves_no_mean() -> None:
     assert found.interval is None
     assert all(map(math.isnan, (found.mean, found.spread, found.lowest, found.highest)))
     assert average.notes[1:] == (
-        "EER: no mean (known only between bounds in run 1)",
-        "EER: no mean (no value in run 3)",
+        caution("no_mean", metric="EER", why="known only between bounds", runs=["run 1"]),
+        caution("no_mean", metric="EER", why="no value", runs=["run 3"]),
     )
     described = average.to_dict()["metrics"]["EER"]
     assert described == {
@@ -190,13 +191,17 @@ def test_inputs_and_wording_may_differ(changes: dict[str, Any]) -> None:
 def test_a_run_that_is_given_twice_is_noted() -> None:
     one, two, three = runs(3)
     assert average_runs([one, two, one, three, one]).notes == (
-        "run 1, run 3 and run 5 have the same result, to the last bit: a run that is given twice counts twice",
+        caution("same_result", runs=["run 1", "run 3", "run 5"]),
     )
 
 
 def test_versions_are_noted() -> None:
     assert average_runs(runs(3, environment={"reid_dist": "0.2.0"})).notes == (
-        "version of reid_dist: 0.1.0 in run 1 and run 2, 0.2.0 in run 3",
+        info(
+            "several_versions",
+            what="version of reid_dist",
+            values=[("0.1.0", ["run 1", "run 2"]), ("0.2.0", ["run 3"])],
+        ),
     )
 
 

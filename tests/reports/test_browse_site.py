@@ -15,6 +15,7 @@ from browsed_runs import HOSTILE, N_QUERY, K, make_runs
 
 import reid_dist.reports.browse.site as site_module
 from reid_dist import FeatureSet, Report, evaluate, fuse
+from reid_dist.core.findings import info
 from reid_dist.errors import InputError, StoreExistsError, StoreNotFoundError
 from reid_dist.reports.browse import Site, open_subject, write_folder
 from reid_dist.reports.browse.site import _shortened
@@ -112,7 +113,7 @@ def test_numbers_beyond_those_of_a_script_are_texts(plain: Report, place: Path, 
 
 
 def test_a_page_has_no_text_as_markup(plain: Report, place: Path) -> None:
-    site = site_of(dataclasses.replace(plain, run={"name": HOSTILE}, notes=[HOSTILE]), place)
+    site = site_of(dataclasses.replace(plain, run={"name": HOSTILE}, notes=[info("text", text=HOSTILE)]), place)
     page = site.content("index.html").decode()
     assert "<img" not in page
     assert page.count("&lt;img src=x") >= 2

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_runs import run
+from noted import codes, values_of
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.errors import InputError, UnknownNameError
@@ -116,7 +117,7 @@ def test_five_identities_give_no_verdict_at_this_level() -> None:
     baseline, candidate = run(np.full(5, 0.9), np.arange(5)), run(np.full(5, 0.1), np.arange(5))
     found = compare(baseline, candidate)
     assert of(found, "mAP").verdict == "undecided"
-    assert any("5 identities cannot give a verdict at a level of 95 %" in note for note in found.notes)
+    assert values_of(found, "no_verdict") == {"n_units": 5, "unit": "identity", "level": 0.95}
     # The same answer of so few is no evidence of equality either.
     assert of(compare(baseline, run(np.full(5, 0.9), np.arange(5))), "mAP").verdict == "undecided"
     assert of(compare(baseline, candidate, level=0.9), "mAP").verdict == "worse"
@@ -283,7 +284,7 @@ def test_metrics_that_are_not_there() -> None:
     more = like(metrics=dict(LIKE.metrics) | {"MRR": 0.5})
     found = compare(BASE, more, n_resamples=100)
     assert [metric.name for metric in found.metrics] == ["mAP", "TAR@FAR=0.01"]
-    assert "MRR: only the candidate has it" in found.notes
+    assert values_of(found, "metric_of_some_runs") == {"metric": "MRR", "runs": ("the candidate",)}
     with pytest.raises(InputError, match="the baseline has no metric 'MRR'"):
         compare(BASE, more, metrics=["mAP", "MRR"])
     with pytest.raises(UnknownNameError, match="'mAPP'; did you mean 'mAP'"):
@@ -313,7 +314,7 @@ def test_invalid_queries_count_as_zero_under_such_a_protocol() -> None:
     assert interval.low < 0.1875 < interval.high
     mixed = compare(run(before, pids), run(after, pids, **zero), allow_different=True, n_resamples=100)
     assert (mixed.n_paired, of(mixed, "mAP").difference) == (30, 0.25)
-    assert any("here they are left out" in note for note in mixed.notes)
+    assert "other_invalid_rule" in codes(mixed)
 
 
 def test_means_over_all_queries_of_a_real_protocol() -> None:
@@ -343,7 +344,7 @@ def test_queries_valid_in_one_run_only_are_not_paired() -> None:
     assert (found.n_paired, found.n_query, of(found, "mAP").difference) == (2, 4, 0.5)
     assert [query.row for query in of(found, "mAP").gained] == [0, 3]
     fewer = compare(run([0.5, NAN, 0.5, 0.25], pids), run([1.0, NAN, NAN, 0.75], pids), n_resamples=100)
-    assert "3 queries are valid in the baseline, 2 in the candidate" in fewer.notes
+    assert values_of(fewer, "other_valid_queries") == {"baseline": 3, "candidate": 2}
 
 
 def test_one_identity_is_no_evidence() -> None:
@@ -359,8 +360,8 @@ def test_the_unit_is_what_is_resampled() -> None:
     baseline, candidate = pair(3, n_identities=10)
     by_identity, by_query = (compare(baseline, candidate, unit=unit, n_resamples=100) for unit in ("identity", "query"))
     assert (by_identity.n_units, by_query.n_units) == (10, 40)
-    assert any("10 identities are few" in note for note in by_identity.notes)
-    assert any("taken for independent" in note for note in by_query.notes)
+    assert values_of(by_identity, "narrow_intervals")["n_units"] == 10
+    assert "queries_resampled" in codes(by_query)
     nameless = dict(baseline.per_query)
     del nameless["pid"]
     without = run(baseline.per_query["AP"], baseline.per_query["pid"], per_query=nameless)

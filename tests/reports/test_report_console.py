@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from pages import printed
 
+from reid_dist.core.findings import info
 from reid_dist.reports import Report, print_report
 
 
@@ -38,7 +39,7 @@ def test_counts_and_conventions_are_printed(report: Report) -> None:
     text = " ".join(printed(report).split())
     for words in (
         "1,950 valid of 2,000",
-        "invalid: no relevant item in the gallery",
+        "invalid: no_positive_in_gallery",
         "invalid query: left out of every mean",
         "15,913 rows, 2,793 junk for every query",
         "78,123 junk",
@@ -65,7 +66,7 @@ def test_brackets_are_no_markup(make_report: Callable[..., Report]) -> None:
         n_query=5,
         n_invalid=0,
         metrics={"[bold]x[/bold]": 0.5},
-        notes=["[red]careful[/red]", "[/]"],
+        notes=[info("text", text=text) for text in ("[red]careful[/red]", "[/]")],
         distance={"name": "[link=x]d[/link]"},
     )
     text = printed(report)
@@ -81,7 +82,7 @@ def test_an_undefined_value_is_printed_as_undefined(make_report: Callable[..., R
 
 
 def test_a_stream_of_few_characters_is_no_error(make_report: Callable[..., Report]) -> None:
-    report = make_report(n_query=5, n_invalid=0, notes=["good \N{UNION} ok"])
+    report = make_report(n_query=5, n_invalid=0, notes=[info("text", text="good \N{UNION} ok")])
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     print_report(report, stream)

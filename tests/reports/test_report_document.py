@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reid_dist.core.findings import info
 from reid_dist.errors import InputError
 from reid_dist.reports import Report, TopK
 
@@ -116,7 +117,7 @@ def test_the_result_digest_depends_on_the_result_only(make_report: Callable[...,
         one,
         timing={"open": 99.0},
         environment={"host": "elsewhere"},
-        notes=["slow disk"],
+        notes=[info("text", text="slow disk")],
         topk=None,
         metrics=dict(reversed(one.metrics.items())),
     )

@@ -25,6 +25,7 @@ from pages import (
     line_points,
 )
 
+from reid_dist.core.findings import info
 from reid_dist.reports import Report
 from reid_dist.reports.plots.chart import Band, Bars, Rule
 from reid_dist.reports.plots.chart_svg import LEFT, RIGHT, WIDTH, draw
@@ -90,7 +91,7 @@ def test_no_text_becomes_markup(make_report: Callable[..., Report], place: str) 
         "protocol": {"protocol": {"name": evil, "invalid_query": evil, evil: {evil: [evil]}}},
         "distance": {"distance": {"name": evil}},
         "inputs": {"inputs": {evil: {"uri": evil, "shape": [1, 2]}}},
-        "notes": {"notes": [evil]},
+        "notes": {"notes": [info("text", text=evil)]},
         "environment": {"environment": {evil: evil}},
         "timing": {"timing": {evil: 1.0}},
         "counts": {"counts": {**plain.counts, evil: evil}},

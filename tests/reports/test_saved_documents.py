@@ -19,6 +19,7 @@ from strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate_splits, sweep_parameters
 from reid_dist.cli import main
+from reid_dist.core.findings import info
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, ReidDistError, StoreError
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.evaluation.sweeps import SweepReport
@@ -211,7 +212,7 @@ def test_a_directory_without_its_document_is_unfinished(saved: dict[str, tuple[P
 
 
 def test_equal_results_have_equal_document_digests_whatever_the_time(make_report: Callable[..., Report]) -> None:
-    changes = ({"timing": {"total": 1.0}}, {"timing": {"total": 2.0}}, {"notes": ["another"]})
+    changes = ({"timing": {"total": 1.0}}, {"timing": {"total": 2.0}}, {"notes": [info("text", text="another")]})
     first, second, other = (make_report(n_query=9, n_invalid=0, **each).to_dict()[DIGEST] for each in changes)
     assert first == second != other
 

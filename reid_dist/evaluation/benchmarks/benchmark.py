@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.core.findings import Finding, info, warning
 from reid_dist.core.formatting import counted, first_few, have
 from reid_dist.core.registry import Registry
 from reid_dist.errors import InputError
 from reid_dist.evaluation.draws import Draw
 from reid_dist.evaluation.options import requests
 from reid_dist.relevance.protocols import JUNK_PID, Protocol
-from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
 
 
@@ -207,15 +207,12 @@ def _advice(benchmark: Benchmark) -> str:
     )
 
 
-def benchmark_notes(benchmark: Benchmark, gallery: LabelledSet) -> list[str]:
+def benchmark_notes(benchmark: Benchmark, gallery: LabelledSet) -> list[Finding]:
     """Remarks on what a number under the benchmark's name stands for."""
     notes = []
-    found = len(np.setdiff1d(gallery.pids, [JUNK_PID]))
-    if benchmark.identities not in (None, found):
-        notes.append(
-            f"{WARNING}the gallery has {counted(found, 'identity')}, and that of benchmark {benchmark.name} has "
-            f"{benchmark.identities:,}: these are numbers of another set"
-        )
+    found, expected = len(np.setdiff1d(gallery.pids, [JUNK_PID])), benchmark.identities
+    if expected not in (None, found):
+        notes.append(warning("other_gallery", benchmark=benchmark.name, n_identities=found, expected=expected))
     if benchmark.runs:
-        notes.append(f"published numbers of {benchmark.name} are means over {benchmark.runs}: `reid-dist average`")
+        notes.append(info("published_means", benchmark=benchmark.name, runs=benchmark.runs))
     return notes

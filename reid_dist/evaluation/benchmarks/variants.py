@@ -10,7 +10,6 @@ sets, by the distance, the stages and the seed of the first, with its average pr
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.findings import Finding, info
 from reid_dist.core.model import RankedQueries
 from reid_dist.errors import InputError, PlanError
 from reid_dist.evaluation.benchmarks.benchmark import Benchmark, benchmark_notes, refuse_unfit_labels
@@ -27,7 +26,6 @@ from reid_dist.evaluation.study import begin_study
 from reid_dist.metrics.metric import METRICS, Metric, exact_mean
 from reid_dist.relevance.protocols import LEFT_OUT, Protocol
 from reid_dist.reports import Report
-from reid_dist.reports.words import metric_value
 from reid_dist.stages.session import Session
 from reid_dist.stores import LabelledSet
 
@@ -50,19 +48,14 @@ class Scores:
     n_valid: int | None = None
     n_draws: int = 1
 
-    def against(self, own: Scores) -> str:
-        """The values, with their differences from those of another code."""
-        found = ", ".join(
-            f"{name} {metric_value(name, value)}{_points(value - before)}"
-            for name, value, before in ((self.family, self.precision, own.precision), (CMC, self.cmc, own.cmc))
-        )
-        if self.n_valid is None:
-            return f"{found}; means over {counted(self.n_draws, 'draw')}"
-        return found + ("" if self.n_valid == own.n_valid else f"; {counted(self.n_valid, 'valid query')}")
-
-
-def _points(difference: float) -> str:
-    return "" if math.isnan(difference) else f" ({100 * difference:+.2f} points)"
+    def against(self, own: Scores) -> dict[str, Any]:
+        """The values with their differences from those of another code, and on what they rest, as of a finding."""
+        pairs = ((self.family, self.precision, own.precision), (CMC, self.cmc, own.cmc))
+        return {
+            "metrics": [(name, value, value - before) for name, value, before in pairs],
+            "n_valid": None if self.n_valid == own.n_valid else self.n_valid,
+            "n_draws": self.n_draws if self.n_valid is None else None,
+        }
 
 
 def same_pass_protocols(benchmark: Benchmark) -> list[Protocol]:
@@ -162,7 +155,7 @@ def other_notes(
     same_pass: SamePass | None = None,
     extra_runs: Mapping[str, Scores] | None = None,
     own: Scores | None = None,
-) -> Iterator[str]:
+) -> Iterator[Finding]:
     """Values of other codes with their differences, or the command that gives them.
 
     `own` are the values of the benchmark itself, by default those of the report; without a report, there are those of
@@ -171,17 +164,17 @@ def other_notes(
     if report is not None:
         own = scores_of(report)
     for other in benchmark.others:
-        rules, name = other.protocol, f"{other.name} (as published by {other.source})"
+        rules, named = other.protocol, {"benchmark": other.name, "source": other.source}
         if report is not None and own is not None and _rank_alike(benchmark, other):
-            yield f"the same ranking under {name}: {scores_of(report, rules).against(own)}"
+            yield info("other_code", **named, shares="ranking", **scores_of(report, rules).against(own))
         elif own is not None and same_pass and rules in same_pass and not _differ_in_rows(benchmark, other):
-            yield f"the same distances under {name}: {_of_ranks(same_pass[rules], rules).against(own)}"
+            yield info("other_code", **named, shares="distances", **_of_ranks(same_pass[rules], rules).against(own))
         elif own is not None and extra_runs and other.name in extra_runs:
-            yield f"a run of its own under {name}: {extra_runs[other.name].against(own)}"
+            yield info("other_code", **named, shares="", **extra_runs[other.name].against(own))
         else:
             same_rows = not _differ_in_rows(benchmark, other)
             how = "other galleries" if not same_rows else "other items" if rules.collapse is None else "groups"
-            yield f"{name} ranks {how}: `--benchmark {other.name}` on the same sets gives its numbers"
+            yield info("other_code_by_command", **named, ranks=how)
 
 
 def ranking(rules: Protocol) -> Protocol:

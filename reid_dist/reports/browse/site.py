@@ -27,9 +27,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import INFO, by_severity
 from reid_dist.reports.browse.subject import Subject
 from reid_dist.reports.failure_kinds import KINDS
-from reid_dist.reports.heading import without_warnings
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.recorded_sides import SIDES
 from reid_dist.reports.thumbnails import NO_PILLOW, Thumbnails, pillow_is_there
@@ -137,10 +137,10 @@ class Site:
 
     def _page(self) -> bytes:
         report = self.subject.report
+        found = by_severity(report.findings)
         content = {
             "heading": report.heading,
-            "caution": report.caution,
-            "notes": [*self.notes, *without_warnings(report.notes)],
+            "findings": {**found, INFO: [*self.notes, *found[INFO]]},
             "against": self.subject.against,
             "kinds": [kind for kind in KINDS if kind.name in self.subject.failures],
         }

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import have
+from reid_dist.core.findings import Finding, info
+from reid_dist.core.formatting import have, joined
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.metric import exact_mean, metric_names, parse_metric, reported_name
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports import Report
-from reid_dist.reports.comparison.comparison_values import some_runs
 
 Float64 = NDArray[np.float64]
 
 
 def choose_metrics(
     metrics: str | Sequence[str] | None, runs: Sequence[tuple[str, Report]]
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], list[Finding]]:
     """Names of the metrics that all runs have, and a note for each that only some have.
 
     `runs` are noun phrases with their reports; `metrics` None is for all.  Errors are those of `compare`.
@@ -33,10 +33,10 @@ def choose_metrics(
         if len(having) == len(runs):
             chosen.append(name)
         elif metrics is None:
-            notes.append(f"{name}: only {some_runs(having)} {have(having)} it")
+            notes.append(info("metric_of_some_runs", metric=name, runs=having))
         elif having:
             lacking = [run for run, report in runs if not _has(report, name)]
-            named = some_runs(lacking)
+            named = joined(lacking)
             raise InputError(f"{named} {have(lacking)} no metric {name!r}; evaluate again with that metric")
         else:
             raise UnknownNameError(did_you_mean("metric", name, known))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from reid_dist.core.formatting import integer
+from reid_dist.core.findings import Finding
+from reid_dist.core.formatting import integer, joined
 from reid_dist.core.summary import Summary
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.documents import JsonResult, plain
@@ -16,8 +17,6 @@ from reid_dist.reports.words import metric_value
 
 SCHEMA: Final = 1
 """The version of the comparison as JSON."""
-
-_MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,14 @@ class Disagreement:
 
     def worded(self, labels: Sequence[str]) -> str:
         """Return every value with its runs, which have these names."""
+        return f"{self.what}: {', '.join(f'{value} in {joined(runs)}' for value, runs in self.by_value(labels))}"
+
+    def by_value(self, labels: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """Return every value with the names of its runs, which have these names."""
         runs: dict[str, list[str]] = {}
         for label, value in zip(labels, self.values, strict=True):
             runs.setdefault(value, []).append(label)
-        return f"{self.what}: {', '.join(f'{value} in {some_runs(named)}' for value, named in runs.items())}"
-
-
-def some_runs(labels: Sequence[str]) -> str:
-    """Return the names of runs, the first few of many, joined for a sentence."""
-    more = len(labels) - _MOST_NAMED
-    *others, last = [*labels[:_MOST_NAMED], f"{more} more"] if more > 0 else labels
-    return f"{', '.join(others)} and {last}" if others else last
+        return [*runs.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +159,7 @@ class Comparison(JsonResult):
     n_units: int
     baseline_digest: str
     candidate_digest: str
-    notes: tuple[str, ...]
+    notes: tuple[Finding, ...]
 
     @property
     def worse(self) -> tuple[str, ...]:
@@ -199,5 +195,6 @@ class Comparison(JsonResult):
         return (
             {"schema": SCHEMA}
             | described
-            | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
+            | {"metrics": named, "notes": plain(self.notes)}
+            | {"worse": list(self.worse), "undecided": list(self.undecided)}
         )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, caution
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
@@ -117,7 +118,7 @@ def compare(
         n_units=confidence.n_units,
         baseline_digest=baseline.result_digest,
         candidate_digest=candidate.result_digest,
-        notes=(*missing, *_warnings(baseline, candidate, confidence)),
+        notes=(*missing, *_cautions(baseline, candidate, confidence)),
     )
 
 
@@ -221,23 +222,19 @@ def _with_verdict(
     return replace(metric, interval=interval, p_value=p_value, verdict=verdict)
 
 
-def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> Iterator[str]:
-    n_units = confidence.n_units
+def _cautions(baseline: Report, candidate: Report, confidence: Confidence) -> Iterator[Finding]:
+    n_units, level = confidence.n_units, confidence.level
     if confidence.unit == "query":
-        yield "by query: queries of one identity are taken for independent, so intervals are too narrow"
-    elif few := few_units(n_units):
-        yield few
-    if n_units > 1 and not decidable(n_units, confidence.level):
-        units = {"identity": "identities", "query": "queries"}[confidence.unit]
-        yield (
-            f"{n_units} {units} cannot give a verdict at a level of {100 * confidence.level:g} %, whatever they show; "
-            "evaluate more, or lower the level"
-        )
-    n_valid = [int(report.counts["n_valid"]) for report in (baseline, candidate)]
-    if n_valid[0] != n_valid[1]:
-        yield f"{n_valid[0]} queries are valid in the baseline, {n_valid[1]} in the candidate"
+        yield caution("queries_resampled")
+    else:
+        yield from few_units(n_units)
+    if n_units > 1 and not decidable(n_units, level):
+        yield caution("no_verdict", n_units=n_units, unit=confidence.unit, level=level)
+    valid = {"baseline": int(baseline.counts["n_valid"]), "candidate": int(candidate.counts["n_valid"])}
+    if len({*valid.values()}) > 1:
+        yield caution("other_valid_queries", **valid)
     if zero_for_invalid(baseline) != zero_for_invalid(candidate):
-        yield "one run counts invalid queries as 0 and the other leaves them out; here they are left out"
+        yield caution("other_invalid_rule")
 
 
 def _check_options(minimum_effect: object, n_changed: object) -> None:

@@ -65,7 +65,7 @@ class RunTable(TableData, JsonResult):
                 )
         heads = ("run", *(["group"] if several else []), *stages, *metric_heads(self))
         title = f"RunTable: {counted(len(self.groups), 'group') if several else self.groups[0].title}"
-        return Summary(title, heads, rows, {**facts, BEST: "the best value of its column"}, list(notes))
+        return Summary(title, heads, rows, {**facts, BEST: "the best value of its column"}, remarks=list(notes))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
@@ -185,7 +185,7 @@ def compare_runs(
         unit=unit,
         n_resamples=int(n_resamples),
         seed=int(seed),
-        notes=tuple(missing),
+        notes=tuple(map(str, missing)),
     )
 
 
@@ -362,5 +362,4 @@ def _notes(
         n_pairs = math.comb(len(reports), 2)
         if (needed := math.ceil(2 * n_pairs / (1 - draws.level))) > draws.n_resamples:
             yield f"{integer(draws.n_resamples)} draws cannot show one difference of so many; draw {integer(needed)}"
-    if few := few_units(n_units, draws.unit):
-        yield few
+    yield from map(str, few_units(n_units, draws.unit))

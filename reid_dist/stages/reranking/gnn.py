@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import info
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.registry import Registry
@@ -195,7 +196,8 @@ class GNN(Reranking):
             rows = replace(rows, lengths=(*rows.lengths, lengths))
         sizes = run(Sizes(Blocks(1, 1), rows), where).block(0, "entries")["entries"]
         plain = FeatureScorer(query, gallery, distance)
-        notes = (_size_note(sizes[0].tolist()),)
+        n_lists, *others = sizes[0].tolist()
+        notes = (info("gnn_entries", lists=n_lists, rounds=[*zip(others[::2], others[1::2], strict=True)]),)
         return PropagatedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, self._mix, notes)
 
     def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
@@ -223,15 +225,6 @@ class _ProductMix(Mix):
     def graph_distances(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
         """1 minus the products."""
         return 1.0 - overlap
-
-
-def _size_note(sizes: list[float]) -> str:
-    lists, *others = sizes
-    rounds = [
-        f"{before:.1f} before and {after:.1f} after round {number}"
-        for number, (before, after) in enumerate(zip(others[::2], others[1::2], strict=True), start=1)
-    ]
-    return f"gnn: entries of a row: {', '.join([f'{lists:.1f} in the lists', *rounds])}"
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Distance
@@ -129,7 +130,7 @@ class RerankedScorer(ScorerOfFeatures):
     # Gallery rows that are read at once for listed pairs.
     pair_rows_at_once: ClassVar[int] = 2**31
     # Remarks for the report.
-    notes: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
     @property
     def identity(self) -> tuple[str, ...]:

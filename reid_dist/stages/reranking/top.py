@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, info
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import entry_keys
@@ -152,10 +153,8 @@ class Top(Reranking):
         lists = find_query_neighbours(query, gallery, distance, 1 + min(self.m, gallery.n_rows), where)
         blocks = Blocks(query.n_rows, queries_of_a_part(query.n_rows, where.n_threads))
         heads = run(Heads(blocks, lists, self, where.policy), where)
-        note = f"top: the {self.m} nearest gallery items of each query are re-ranked, junk items counted; the rest"
-        if self.m >= gallery.n_rows:
-            note = f"top: all {gallery.n_rows} gallery items are among the {self.m} nearest; none"
-        return TopScorer(FeatureScorer(query, gallery, distance), heads, (f"{note} in plain order",))
+        note = info("top_of_lists", m=self.m, n_gallery=gallery.n_rows)
+        return TopScorer(FeatureScorer(query, gallery, distance), heads, (note,))
 
     def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Those of the re-ranking within."""
@@ -167,7 +166,7 @@ class TopScorer(ScorerOfFeatures):
     """Plain distances, but for the head of each query: `heads` holds gallery rows, ascending, with their distances."""
 
     heads: Parts
-    notes: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
     @property
     def identity(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.finding_words import item_name
 from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.image_names import (
@@ -45,7 +46,7 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
-from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows, spoken
+from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows
 
 _BLOCK_BYTES = 8 << 20
 _NUM_QUERY = "num_query"
@@ -484,7 +485,7 @@ def _labelled(
     if options.drop_duplicates is not None:
         again = _repeats(each, kept, options.drop_duplicates)
         notes.append(f"left out {len(again)} of {counted(int(kept.sum()), 'row', separator='')}, whose "
-                     f"{spoken(options.drop_duplicates)} an earlier row has")  # fmt: skip
+                     f"{item_name(options.drop_duplicates)} an earlier row has")  # fmt: skip
         kept[again] = False
     taken = table if kept.all() else table.select(kept)
     made = make_labels(int(kept.sum()), **label_arguments(taken.columns), names=vocabularies)

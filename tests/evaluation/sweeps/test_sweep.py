@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from local_workers import started
+from noted import codes, values_of
 from passes import Count
 from strategies import crowded_sets, scattered_sets
 
@@ -132,15 +133,17 @@ def test_metrics_that_a_re_ranking_makes_worse_are_noted():
         for side in range(2)
     )
     report = sweep_parameters(query, gallery, rerank="ecn(t=12,q=12)", k="3,120", metrics=["mAP"])
-    (note,) = [note for note in report.notes if note.startswith("re-ranking makes")]
     plain = evaluate(query, gallery, metrics=["mAP"])
     found = compare(plain, evaluate(query, gallery, rerank="ecn(k=120,t=12,q=12)", metrics=["mAP"])).metrics[0]
     assert found.verdict == "worse"
-    assert "makes mAP worse at 2 of 2 points, most of all ecn(k=120,t=12,q=12,variant=sarfraz,method=rankdist)" in note
-    for value in (found.baseline, found.candidate, found.interval.low, found.interval.high):
-        assert f"{100 * value:.2f}" in note
+    assert values_of(report, "reranking_is_worse") == {
+        "metric": "mAP", "n_points": 2, "n_all": 2,
+        "worst": "ecn(k=120,t=12,q=12,variant=sarfraz,method=rankdist)",
+        "before": found.baseline, "after": found.candidate,
+        "low": found.interval.low, "high": found.interval.high, "is_share": True,
+    }  # fmt: skip
     mild = sweep_parameters(query, gallery, rerank="gnn", k1="2", k2="2", metrics=["mAP"])
-    assert not any("worse" in note for note in mild.notes)
+    assert "reranking_is_worse" not in codes(mild)
 
 
 def test_values_that_agree_in_six_digits_are_two_points(tmp_path):

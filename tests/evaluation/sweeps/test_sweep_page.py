@@ -9,6 +9,7 @@ import pytest
 from browser import assert_no_page_overflows, needs_browser
 from pages import Page, assert_link_stays
 
+from reid_dist.core.findings import info
 from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.reports.plots.chart import Dots, Line
 from reid_dist.reports.plots.chart_svg import draw
@@ -41,7 +42,7 @@ def report(parameters, values, metrics=("mAP", "CMC@1"), **more):
         "inputs": {side: {"uri": f"{side}<&>.zarr", "content_digest": "ab"} for side in ("query", "gallery")},
         "environment": {"numpy": "2"},
         "timing": {"total": 3.0},
-        "notes": ["a note & more"],
+        "notes": [info("text", text="a note & more")],
     }
     return SweepReport(rows=rows, **{**fields, **more})
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from history_entries import small_report
 
+from reid_dist.core.findings import caution, info
 from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.nightly.history.history_file import pack, unpack
 
@@ -30,7 +31,7 @@ def test_all_kinds_of_values_come_back_to_the_bit() -> None:
         metrics={"EER": float("-inf"), "mAP": 0.1},
         confidence=None,
         verification={"n_genuine": 4, "n_impostor": 9, "thresholds": {"EER": float("inf")}},
-        notes=["\u00fc", "two"],
+        notes=[info("text", text="\u00fc"), caution("few_identities", n=2)],
     )
     found = unpack(*pack(report), "it")
     assert found.to_dict() == report.to_dict()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noted import values_of
 from oracles import graph_reranking as oracle
 from reference import order_is_unambiguous
 from reranking_runs import CLOSE, bare, labelled
@@ -117,9 +118,9 @@ def test_defaults_and_sizes():
     near, far = labelled(query), labelled(gallery)
     np.testing.assert_allclose(reranked_distances(near, far, rerank="gnn"), whole.final, atol=CLOSE)
     report = evaluate(near, far, rerank="gnn", metrics=["mAP"], confidence=None)
-    (note,) = [note for note in report.notes if note.startswith("gnn: entries of a row")]
-    shown = [float(value) for value in re.findall(r"\d+\.\d", note)]
-    np.testing.assert_allclose(shown, np.array(whole.entries) / 185, atol=0.0501)
+    found = values_of(report, "gnn_entries")
+    shown = [found["lists"], *(n for each in found["rounds"] for n in each)]
+    np.testing.assert_allclose(shown, np.array(whole.entries) / 185, atol=1e-9)
     exact = oracle.cross_neighbourhoods(query.features, gallery.features)
     np.testing.assert_array_equal(reranked_distances(near, far, rerank="ecn"), exact)
     means = oracle.mean_distances(query.features, gallery.features)

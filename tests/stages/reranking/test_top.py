@@ -10,6 +10,7 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from noted import values_of
 from oracles import graph_reranking, reranking
 from reranking_runs import CLOSE, bare, labelled
 from strategies import crowded_sets, scattered_sets
@@ -189,8 +190,8 @@ def test_reports_name_both_calls():
     assert report.heading.title == "market1501 \N{MIDDLE DOT} cosine \N{MIDDLE DOT} top(gnn)"
     assert str(parse_rerank(str(parse_rerank(SPECS[1])))) == str(parse_rerank(SPECS[1]))
     assert "the 40 nearest are re-ranked, the rest follow in plain order" in report.to_html()
-    (note,) = [each for each in evaluate(near, far, rerank="top(ecn)", confidence=None).notes if "top" in each]
-    assert note == "top: all 100 gallery items are among the 1000 nearest; none in plain order"
+    found = evaluate(near, far, rerank="top(ecn)", confidence=None)
+    assert values_of(found, "top_of_lists") == {"m": 1000, "n_gallery": 100}
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
