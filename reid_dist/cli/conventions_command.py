@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,8 +14,10 @@ from reid_dist.cli.click_options import (
     RunOptions,
     option,
     options_in_threads,
+    shared_options,
     sides_arguments,
 )
+from reid_dist.evaluation.options import LEFT_OUT
 
 
 @click.command("conventions", cls=GroupedCommand)
@@ -57,6 +60,7 @@ from reid_dist.cli.click_options import (
     metavar="FILE",
     help="Also write the table as JSON there.",
 )
+@shared_options(*LEFT_OUT)
 @options_in_threads("table")
 def command(
     query: str,
@@ -68,6 +72,7 @@ def command(
     kept: Path | None,
     as_json: bool,
     run: RunOptions,
+    **left_out: Any,
 ) -> None:
     """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
 
@@ -96,7 +101,7 @@ def command(
     refuse_unobservable(run.cluster, run.performance_page)
     # Before anything is read.
     parse_targets(targets)
-    near, far = open_sides(query, gallery)
+    near, far = open_sides(query, gallery, **left_out)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         table = conventions(
             near,

@@ -147,9 +147,23 @@ def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
 @click.option(
+    "--exclude",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Leave out the rows that FILE lists (text with one a line, .csv or .npy) by number from 0, item id or image "
+    "path; a first line row, item_id or image_path says which. Repeatable.",
+)
+@click.option(
     "--drop-duplicates",
-    type=click.Choice(["item_ids", "image_paths"]),
-    help="Keep the first row of every item id or image path, and leave out those that repeat it.",
+    type=click.Choice(["item_ids", "image_paths", "features"]),
+    help="Keep the first row of every item id or image path, or of bit-identical features, and leave out its repeats.",
+)
+@click.option(
+    "--left-out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write every row that these two leave out, and every entry that names no row, as CSV.",
 )
 @click.option(
     "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
@@ -158,6 +172,9 @@ def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @_array_options
 def command(source: str, output: str, **options: Any) -> None:
     """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
+
+    SOURCE may be a folder or a quoted glob of such files, as of one per rank or day: their rows are read one file after
+    the other in the order of their names, 2 before 10.
 
     A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, and so does one whose first rows
     are queries (--num-query), whose rows are marked (is_query and is_gallery), or whose images are in folders or lists
@@ -184,6 +201,7 @@ def command(source: str, output: str, **options: Any) -> None:
       reid-dist ingest features.npy --names list.txt --num-query 3368 --output data/named
       reid-dist ingest features.npy --names list.txt --layout market1501 --query-list query.txt --output data/listed
       reid-dist ingest features.npy --labels df.csv --output data/oml
+      reid-dist ingest 'features/rank*.npz' --drop-duplicates item_ids --exclude bad.txt --output data/ranks.zarr
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores.importers import ingest

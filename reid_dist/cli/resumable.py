@@ -71,10 +71,10 @@ def words_of_command() -> str:
     return command_line(["reid-dist", *words]) if words else ""
 
 
-def open_sides(query: str, gallery: str) -> tuple[FeatureSet, FeatureSet]:
-    """Open two sources, with progress where they are read."""
+def open_sides(query: str, gallery: str, **left_out: Any) -> tuple[FeatureSet, FeatureSet]:
+    """Open two sources, with progress where they are read, without the rows that `Sides` leaves out."""
     with rows_progress() as progress:
-        return Sides(query, gallery).open(progress)
+        return Sides(query, gallery, **left_out).open(progress)
 
 
 def deliver_table(

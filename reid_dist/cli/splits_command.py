@@ -18,13 +18,13 @@ from reid_dist.cli.click_options import (
     shared_options,
     sides_arguments,
 )
-from reid_dist.evaluation.options import SPLIT_OPTIONS
+from reid_dist.evaluation.options import LEFT_OUT, SPLIT_OPTIONS
 
 
 @click.command("splits", cls=GroupedCommand)
 @sides_arguments
 @shared_options(
-    "fuse",
+    *("fuse", *LEFT_OUT),
     *SPLIT_OPTIONS,
     *("seed", "benchmark", "other_codes", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
     seed={"group": DRAW, "help": "Of the draw."},
@@ -62,7 +62,7 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     from reid_dist.evaluation.sides import Sides
     from reid_dist.evaluation.splits import SplitReport
 
-    sides = Sides(query, gallery, options.pop("fuse"))
+    sides = Sides(query, gallery, options.pop("fuse"), **{name: options.pop(name) for name in LEFT_OUT})
     given = given_options(options)
     prepare = partial(prepare_splits, sides, given, rows_progress, stages)
     report = run_resumable(run, prepare, report_store(SplitReport, run))

@@ -34,14 +34,14 @@ def is_worded(code: str, values: Mapping[str, Any]) -> bool:
 
 
 def item_name(label: str) -> str:
-    """Return what a label that names items is called."""
-    return {"item_ids": "item id", "image_paths": "image path"}[label]
+    """Return what rows are called by that repeat each other."""
+    return {"item_ids": "item id", "image_paths": "image path", "features": "features"}[label]
 
 
 def keep_first(source: str, label: str) -> str:
     """Say what keeps the first row of each item of a source."""
     command = command_line(["reid-dist", "ingest", source, "--drop-duplicates", label])
-    return f"`{command} --output NEW` keeps the first row of each"
+    return f"`{command} --output NEW` keeps the first row of each, as this option of `reid-dist evaluate` does"
 
 
 # ---- forms -----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class Summarised(ABC):
         return self.summary().to_html()
 
 
-def make_frame(columns: Mapping[str, Any], *, index: str, names: Sequence[Any] | None = None) -> Any:
+def make_frame(columns: Mapping[str, Any], *, index: str | None = None, names: Sequence[Any] | None = None) -> Any:
     """Return a `pandas.DataFrame` of arrays or lists by name; `index` is the name of the index, `names` its values."""
     advice = "; per_query and metrics hold the same values as arrays and numbers"
     pandas = import_extra("pandas", "pandas", "to_pandas", advice=advice)

@@ -18,6 +18,7 @@ from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED
 from reid_dist.reports import Report, TopK
+from reid_dist.reports.item_names import ItemNames
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.featureset import with_cameras
 
@@ -80,10 +81,12 @@ class CountedRows:
         per_query = {
             name: _widened(values, near, query.n_rows, own.get(name)) for name, values in report.per_query.items()
         }
+        topk = None if report.topk is None else self._lists(report.topk)
         return replace(
             report,
             per_query=per_query,
-            topk=None if report.topk is None else self._lists(report.topk),
+            topk=topk,
+            names=ItemNames.of(*self.whole, None if topk is None else topk.index),
             counts=self.counts(report.counts),
             inputs=self.inputs,
             data_problems=None if report.data_problems is None else self._pairs(report.data_problems),

@@ -32,6 +32,7 @@ from reid_dist.metrics.metric import Metric, notes_on_metrics
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
+from reid_dist.reports.item_names import ItemNames
 from reid_dist.reports.notes import label_notes, own_row_notes, side_notes
 from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
 
@@ -169,6 +170,7 @@ def _report(
         notes=notes,
         options=recorded(options),
         spec=ranking_spec(checked, query, gallery, distance=None, lists=lists_digest(index)),
+        names=ItemNames.of(query, gallery, None),
         timing={"total": time.perf_counter() - started},
     )
 

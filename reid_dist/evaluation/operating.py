@@ -448,7 +448,10 @@ class RecordedRanking:
                 "again; give the same arrays to reid_dist.operating_points(query, gallery), or save the sets "
                 "(FeatureSet.save) and evaluate their stores"
             )
-        return cls(spec, Sides(str(places[0]), str(places[1])) if job is None else job.sides, options)
+        if job is not None:
+            return cls(spec, job.sides, options)
+        left_out = {name: spec[name] for name in ("exclude", "drop_duplicates") if name in spec}
+        return cls(spec, Sides(str(places[0]), str(places[1]), **left_out), options)
 
     def refuse_changed(self, query: FeatureSet, gallery: FeatureSet) -> None:
         """Refuse sets with another content than those of the run."""

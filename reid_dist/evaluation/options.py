@@ -354,6 +354,39 @@ class JobOptions(EvaluationOptions, Published, total=False):
             "means, query and gallery having the rest of the weight.  STORE holds both sides.",
         ),
     ]
+    exclude: Annotated[
+        Sequence[str] | None,
+        _input(
+            default=(),
+            metavar="FILE",
+            recorded=False,
+            refused_by=(LISTS, SWEEP),
+            help="Leave out the rows of either side that FILE lists (text with one a line, .csv or .npy) by item id, "
+            "image path, or number and side; repeatable.",
+            doc="Lists of rows to leave out of both sides; see `reid_dist.stores.importers.exclusion`.",
+        ),
+    ]
+    drop_duplicates: Annotated[
+        Literal["item_ids", "image_paths", "features"] | None,
+        _input(
+            default=None,
+            recorded=False,
+            refused_by=(LISTS, SWEEP),
+            help="Keep the first row of every item id or image path, or of bit-identical features, on each side.",
+            doc="Keep the first row of every item id or image path, or of bit-identical features, on each side.",
+        ),
+    ]
+    left_out: Annotated[
+        str | None,
+        _input(
+            default=None,
+            metavar="FILE",
+            recorded=False,
+            refused_by=(LISTS, SWEEP),
+            help="Write every row that these two leave out, and every entry that names no row, as CSV.",
+            doc="Where every row that these two leave out, and every entry that names no row, is written as CSV.",
+        ),
+    ]
     pictures: Annotated[
         Sequence[int] | Literal["hardest"] | None,
         Option(
@@ -498,6 +531,9 @@ RANKING_OPTIONS: Final = option_table(RankingOptions)
 
 JOB_OPTIONS: Final = option_table(JobOptions)
 """The same as `OPTIONS`, with those of a job."""
+
+LEFT_OUT: Final = ("exclude", "drop_duplicates", "left_out")
+"""Options of rows that are left out."""
 
 SPLIT_OPTIONS: Final = option_table(SplitOptions)
 """Options of splits."""

@@ -235,8 +235,15 @@ class PipelineJob(OptionFields):
 
     @property
     def sides(self) -> Sides:
-        """Sources of query and gallery, with those of models that are fused."""
-        return Sides(self.query, self.gallery, self.fuse or ())
+        """Sources of query and gallery, with those of models that are fused, and what is left out."""
+        return Sides(
+            self.query,
+            self.gallery,
+            self.fuse or (),
+            exclude=self.exclude or (),
+            drop_duplicates=self.drop_duplicates,
+            left_out=self.left_out,
+        )
 
     @property
     def published(self) -> Benchmark | None:

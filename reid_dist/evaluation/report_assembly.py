@@ -40,6 +40,7 @@ from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
+from reid_dist.reports.item_names import ItemNames
 from reid_dist.reports.notes import input_notes, label_notes, own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
@@ -121,6 +122,7 @@ def make_report(
         ties=_ties(ranks, results, curves, checked, query.pids),
         environment=described_environment(execution.client, execution.policy, execution.screened),
         topk=topk,
+        names=ItemNames.of(query, gallery, None if topk is None else topk.index),
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
         breakdowns=_breakdowns(checked, query, values, queries.valid, results, job),

@@ -65,6 +65,7 @@ class OpenedJob:
         return {
             **ranking_spec(checked, self.query, self.gallery, **given),
             **benchmark_spec(job.published, other_codes=job.other_codes),
+            **job.sides.spec,
             **_pictures_spec(job),
         }
 
@@ -188,7 +189,8 @@ def prepare_splits(
         with stages() as progress:
             return run_splits(session.showing(progress), job)
 
-    return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.checked.values["max_rank"]))
+    spec = {**job.spec, **sides.spec}
+    return Run(spec=spec, compute=compute, curve_shape=(near.n_rows, job.checked.values["max_rank"]))
 
 
 def _pictures_spec(job: PipelineJob) -> dict[str, Any]:
@@ -210,6 +212,11 @@ def _refuse_contradictions(job: PipelineJob) -> None:
         )
     if (job.distances or job.lists) and job.fuse:
         raise InputError(f"fuse is of features, and {given} take their place; leave one of them out")
+    if (job.distances or job.lists) and (job.sides.spec or job.left_out):
+        raise InputError(
+            f"exclude and drop_duplicates leave rows of features out, and {given} take their place; leave the rows out "
+            f"of the {given}"
+        )
     if job.pictures is not None and job.lists is not None:
         raise InputError("pictures show the lists that a run finds (topk), and none are found where lists are given")
     if job.pictures is not None and job.topk is None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from reid_dist.errors import InputError
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set, fuse, open_features
+from reid_dist.stores.locations import canonical_uri
+from reid_dist.stores.repeated_items import Repeated
 
 RowsProgress = Callable[[int, int, str], None]
 """Called with rows done, rows in all, and what is read."""
@@ -19,26 +22,47 @@ OpenedModel = tuple[FeatureSet, FeatureSet, float | None]
 
 @dataclass(frozen=True)
 class Sides:
-    """Sources of both sides; `fuse` are further models as texts that `parse_model` reads."""
+    """Sources of both sides; `fuse` are further models as texts that `parse_model` reads.
+
+    `exclude` and `drop_duplicates` say which rows are left out, `left_out` where they are listed; see
+    `reid_dist.stores.importers.exclusion`.
+    """
 
     query: str
     gallery: str
     fuse: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    drop_duplicates: Repeated | None = None
+    left_out: str | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """Entries of a spec on rows that are left out; none where all are kept."""
+        lists = {"exclude": [canonical_uri(each) for each in self.exclude]} if self.exclude else {}
+        return lists | ({} if self.drop_duplicates is None else {"drop_duplicates": self.drop_duplicates})
 
     def open(self, progress: RowsProgress | None = None) -> tuple[FeatureSet, FeatureSet]:
-        """Open both sides, fused with the further models."""
+        """Open both sides, fused with the further models, without the rows that are left out."""
+        near, far = self._fused(progress)
+        if not self.spec:
+            if self.left_out is not None:
+                raise InputError(
+                    "left_out lists the rows that exclude and drop_duplicates leave out; give one of these"
+                )
+            return near, far
+        # Few runs leave rows out.
+        from reid_dist.stores.importers.exclusion import Exclusion, leave_out
+
+        return leave_out(near, far, Exclusion(self.exclude, self.drop_duplicates), self.left_out)
+
+    def _fused(self, progress: RowsProgress | None) -> tuple[FeatureSet, FeatureSet]:
         models = [parse_model(text) for text in self.fuse]
         for text, (_, _, weight) in zip(self.fuse, models, strict=True):
             if weight is None:
                 raise InputError(f"fuse {text!r} has no weight; write STORE:WEIGHT, such as {text}:0.4")
-        return fused_sides(*self.open_own(progress), models)
-
-    def open_own(self, progress: RowsProgress | None = None) -> tuple[FeatureSet, FeatureSet]:
-        """Open both sides without the further models."""
-        return (
-            open_features(self.query, role="query", progress=progress),
-            open_features(self.gallery, role="gallery", progress=progress),
-        )
+        near = open_features(self.query, role="query", progress=progress)
+        far = open_features(self.gallery, role="gallery", progress=progress)
+        return fused_sides(near, far, models)
 
 
 def parse_model(text: str) -> Model:

@@ -171,9 +171,10 @@ class Report(ReportData):
         Parameters
         ----------
         table
-            ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` and,
-            if there are any, ``camid`` first, then all other arrays of `per_query`.  ``"metrics"``: one row per metric,
-            with ``value``, the ends ``low`` and ``high`` of its interval (NaN for none) and its ``definition``.
+            ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` first,
+            and ``camid``, ``item_id`` and ``image_path`` where there are any, then all other arrays of `per_query`.
+            ``"metrics"``: one row per metric, with ``value``, the ends ``low`` and ``high`` of its interval (NaN for
+            none) and its ``definition``.
 
         Raises
         ------
@@ -181,9 +182,10 @@ class Report(ReportData):
             If pandas is not installed (``pip install 'reid-dist[pandas]'``), or there is no such table.
         """
         if table == "per_query":
-            labels = [name for name in ("pid", "camid") if name in self.per_query]
-            order = [*labels, *(name for name in self.per_query if name not in labels)]
-            return make_frame({name: self.per_query[name] for name in order}, index="query")
+            first = [name for name in ("pid", "camid") if name in self.per_query]
+            items = {} if self.names is None else self.names.query
+            values: dict[str, Any] = {**{name: self.per_query[name] for name in first}, **items, **self.per_query}
+            return make_frame(values, index="query")
         if table != "metrics":
             raise InputError(f"table must be 'per_query' or 'metrics', found {table!r}")
         from reid_dist.reports.sections.metrics import metric_names

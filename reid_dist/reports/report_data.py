@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +27,7 @@ from reid_dist.reports.entry_checks import (
     checked_verification,
 )
 from reid_dist.reports.heading import Heading, make_heading, weak_evidence
+from reid_dist.reports.item_names import ItemNames
 from reid_dist.reports.report_files import (
     BESIDE,
     DOCUMENT,
@@ -116,6 +117,9 @@ class ReportData(DocumentReport):
         protocol by its parts.  Empty in reports of earlier versions.  Not part of the digest.
     notes
         Findings on the validity of the numbers; ``str`` of one is its sentence.
+    names
+        Item ids and image paths of queries, and of the gallery rows in lists; None where the sets have none.  Kept in
+        ``per_query.npz`` and ``topk.npz``.  Not part of the digest.
     pictures
         Ranked pictures for the page; kept in ``pictures.json``, not in ``report.json``.
     operating_points
@@ -158,6 +162,7 @@ class ReportData(DocumentReport):
     definitions: dict[str, str] = field(default_factory=dict)
     notes: list[Finding] = field(default_factory=list)
     topk: TopK | None = None
+    names: ItemNames | None = None
     pictures: Pictures | None = None
     operating_points: DocumentReport | None = None
 
@@ -170,6 +175,8 @@ class ReportData(DocumentReport):
         per_query = {name: _frozen(_column(name, values, n_query)) for name, values in self.per_query.items()}
         if self.topk is not None and len(self.topk.index) != n_query:
             raise InputError(f"topk holds {len(self.topk.index)} lists for {n_query} queries")
+        if self.topk is not None and self.topk.names is not self.names:
+            object.__setattr__(self, "topk", replace(self.topk, names=self.names))
         object.__setattr__(self, "metrics", ByMetric({name: float(value) for name, value in self.metrics.items()}))
         object.__setattr__(self, "curves", curves)
         object.__setattr__(self, "per_query", per_query)
@@ -233,21 +240,25 @@ class ReportData(DocumentReport):
         """
         entries = super()._entries()
         del entries["per_query"], entries["operating_points"]
-        topk, pictures = self.topk, self.pictures
+        topk, pictures, names = self.topk, self.pictures, self.names
         thresholds = (self.verification or {}).get("thresholds", {})
         return entries | {
             "topk": None if topk is None else {"k": topk.k, "digest": topk.digest},
+            "names": None if names is None else {"digest": names.digest},
             "pictures": None if pictures is None else {"digest": pictures.digest},
             "infinite": _infinities(self.metrics, self.curves, thresholds),
         }
 
     def _writers(self) -> dict[str, Writer]:
         """Functions that write the files beside the document and the page; parquet only where pyarrow is installed."""
-        writers: dict[str, Writer] = {PER_QUERY: partial(write_arrays, arrays=self.per_query, compressed=True)}
+        per_query, list_names = self.per_query, dict[str, NDArray[Any]]()
+        if self.names is not None:
+            per_query, list_names = {**per_query, **self.names.query}, self.names.list_arrays
+        writers: dict[str, Writer] = {PER_QUERY: partial(write_arrays, arrays=per_query, compressed=True)}
         if importlib.util.find_spec("pyarrow") is not None:
-            writers[PER_QUERY_PARQUET] = partial(write_parquet, self.per_query)
+            writers[PER_QUERY_PARQUET] = partial(write_parquet, per_query)
         if self.topk is not None:
-            writers[TOPK] = partial(write_arrays, arrays=self.topk.arrays, compressed=True)
+            writers[TOPK] = partial(write_arrays, arrays={**self.topk.arrays, **list_names}, compressed=True)
         if self.pictures is not None:
             text = self.pictures.to_json().encode("ascii")
             writers[PICTURES] = lambda file: file.write(text)
@@ -256,9 +267,15 @@ class ReportData(DocumentReport):
     @classmethod
     def _restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
         """Values of the fields by name."""
-        topk, pictures = entries["topk"], entries["pictures"]
+        # A report of an earlier version has no names.
+        topk, pictures, names = entries["topk"], entries["pictures"], entries.setdefault("names", None)
+        per_query = unpack_arrays(read(PER_QUERY), f"{PER_QUERY} of {where}")
+        lists: dict[str, Any] = {} if topk is None else unpack_arrays(read(TOPK), f"{TOPK} of {where}")
+        if names is not None:
+            entries["names"] = ItemNames.taken_from(per_query, lists)
+            require_digest("names", entries["names"].digest, names["digest"])
         if topk is not None:
-            entries["topk"] = TopK(**unpack_arrays(read(TOPK), f"{TOPK} of {where}"))
+            entries["topk"] = TopK(**lists)
             require_digest("topk", entries["topk"].digest, topk["digest"])
         if pictures is not None:
             from reid_dist.reports.ranked_pictures import Pictures
@@ -277,7 +294,7 @@ class ReportData(DocumentReport):
             "operating_points": None,
             "metrics": values["metrics"],
             "curves": values["curves"],
-            "per_query": unpack_arrays(read(PER_QUERY), f"{PER_QUERY} of {where}"),
+            "per_query": per_query,
             "timing": {stage: restored_number(value) for stage, value in entries["timing"].items()},
         }
 

@@ -11,10 +11,10 @@ from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.reports.ranked_pictures import RankedPictures
-from reid_dist.reports.recorded_sides import SIDES, image_root_of, open_side
+from reid_dist.reports.recorded_sides import SIDES, image_root_of, kept_rows, leaves_out, open_side, refuse_other_labels
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.queries import picture_tiles, query_facts
-from reid_dist.stores import LabelledSet
+from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.folders import written_whole
 
 Side = LabelledSet | str | os.PathLike[str] | None
@@ -86,15 +86,21 @@ def show_query(
         raise InputError(
             "show_query shows the top-k lists of a report, and this one has none: evaluate with topk=10 (--topk 10)"
         )
-    images = []
+    sides: list[LabelledSet] = []
     for side, place in zip(SIDES, (query, gallery), strict=True):
         try:
-            images.append(ImageSet.of(open_side(report, side, place)))
+            sides.append(open_side(report, side, place))
         except StoreNotFoundError as error:
             raise StoreNotFoundError(
                 f"the {side} set, which has the paths of the pictures, was not found: {error}; pass it, or its path, "
                 f"as {side}=…"
             ) from None
+    near, far = sides
+    if leaves_out(report) and isinstance(near, FeatureSet) and isinstance(far, FeatureSet):
+        near, far = kept_rows(report, near, far)
+    for side, found in zip(SIDES, (near, far), strict=True):
+        refuse_other_labels(report, side, found)
+    images = [ImageSet.of(each) for each in (near, far)]
     pictures = make_pictures(
         report, *images, chosen=[row], n_hardest=0, depth=depth, root=image_root_of(report, image_root)
     )

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import lists_summary
-from reid_dist.core.summary import Summarised, Summary
+from reid_dist.core.summary import Summarised, Summary, make_frame
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
+from reid_dist.reports.item_names import ItemNames
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -19,13 +20,14 @@ class TopK(Summarised):
     """The ``k`` nearest gallery items of each query, nearest first, junk included and flagged.
 
     All arrays have shape (n_query, k).  `index` is -1, and `distance` inf, where the gallery has fewer than ``k``
-    items; `junk` and `relevant` are None without labels.
+    items; `junk` and `relevant` are None without labels.  `names` are those of the items, where the sets have any.
     """
 
     index: NDArray[np.int64]
     distance: NDArray[np.float64]
     junk: NDArray[np.bool_] | None = None
     relevant: NDArray[np.bool_] | None = None
+    names: ItemNames | None = None
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[str, type[np.generic]]] = {
@@ -62,6 +64,32 @@ class TopK(Summarised):
         """The arrays that are there, by name."""
         named = {"index": self.index, "distance": self.distance, "junk": self.junk, "relevant": self.relevant}
         return {name: array for name, array in named.items() if array is not None}
+
+    def to_pandas(self) -> Any:
+        """Return the lists as a `pandas.DataFrame` with one row per item of a list, the nearest of query 0 first.
+
+        Its columns are ``query_row``, ``rank`` (from 1), ``gallery_row``, ``distance``, then ``relevant`` and ``junk``
+        where they are known, and ``query_item_id``, ``query_image_path``, ``gallery_item_id`` and
+        ``gallery_image_path`` where the sets have them.  Absent items have no row.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed (``pip install 'reid-dist[pandas]'``).
+        """
+        query_rows, place = np.nonzero(self.index >= 0)
+        held = {name: array[query_rows, place] for name, array in self.arrays.items()}
+        gallery_rows = held.pop("index")
+        flags: dict[str, Any] = {name: held[name] for name in ("relevant", "junk") if name in held}
+        columns: dict[str, Any] = {
+            "query_row": query_rows,
+            "rank": place + 1,
+            "gallery_row": gallery_rows,
+            "distance": held["distance"],
+            **flags,
+            **({} if self.names is None else self.names.of_entries(query_rows, gallery_rows)),
+        }
+        return make_frame(columns)
 
     def marks(self, rows: slice) -> NDArray[np.str_]:
         """What the items of some lists are to their queries, shape (rows, k): a mark, or "" for an absent one."""

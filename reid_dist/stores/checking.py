@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.finding_words import item_name, keep_first
 from reid_dist.core.formatting import counted
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
-from reid_dist.stores.digests import ContentHasher, bytes_of
+from reid_dist.stores.digests import HASH, ContentHasher, row_hashes
 from reid_dist.stores.folders import folder_at
-from reid_dist.stores.kept_rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
+from reid_dist.stores.kept_rows import FIRST_OFFENDERS, Offenders, RowFaults, find_faults
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.layout import Manifest
 from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.repeated_items import NAMES, repeated_rows
 from reid_dist.stores.stored import Damage, StoreReader
-
-_HASH = np.dtype("V16")
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,10 @@ class CheckReport:
         lines.append(f"  zeros: {self.faults.zero}{meant}")
         pairs = ", ".join(f"{row} = {earlier}" for row, earlier in self.first_duplicates)
         lines.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
-        return [*lines, *(f"  {line}" for line in self.labels)]
+        lines += [f"  {line}" for line in self.labels]
+        if self.duplicates:
+            lines.append(f"  note: {keep_first(self.uri, 'features')}, by features")
+        return lines
 
 
 def check_store(
@@ -96,7 +96,7 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
     manifest = reader.manifest
     damage: list[Damage] = []
     faults, content = RowFaults(), ContentHasher()
-    hashes = np.zeros(manifest.n_rows, _HASH)
+    hashes = np.zeros(manifest.n_rows, HASH)
     readable = np.zeros(manifest.n_rows, dtype=np.bool_)
     for chunk, found in enumerate(reader.examine_chunks()):
         held = manifest.rows_of_chunk(chunk)
@@ -105,7 +105,7 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
         else:
             faults += find_faults(found, held.start)
             content.update(found)
-            hashes[held.start : held.stop] = _hash_rows(found)
+            hashes[held.start : held.stop] = row_hashes(found)
             readable[held.start : held.stop] = True
         if progress is not None:
             progress(held.stop, manifest.n_rows, reader.uri)
@@ -134,14 +134,6 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
         first_duplicates=pairs,
         labels=tuple(_label_lines(reader.uri, labels)),
     )
-
-
-def _hash_rows(rows: FeatureArray) -> NDArray[np.void]:
-    """Return 128-bit hashes, (rows,): equal for equal rows, and different ones do not meet by chance."""
-    data = bytes_of(rows)
-    width = len(data) // len(rows)
-    digests = b"".join(blake3(data[start : start + width]).digest(length=16) for start in range(0, len(data), width))
-    return np.frombuffer(digests, _HASH)
 
 
 def _find_duplicates(hashes: NDArray[np.void], rows: NDArray[np.intp]) -> tuple[Offenders, tuple[tuple[int, int], ...]]:

@@ -8,7 +8,7 @@ import threading
 import weakref
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,6 +32,9 @@ from reid_dist.stores.labels import LabelledSet, Labels, as_column, as_whole_num
 from reid_dist.stores.stored import StoreReader
 from reid_dist.stores.writer import FeatureWriter, is_streamed, stream
 
+if TYPE_CHECKING:
+    from reid_dist.stores.importers.source import Frame
+
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
 Progress = Callable[[int, int, str], None]
@@ -51,6 +54,18 @@ class Facts(NamedTuple):
     chunk_rows: int
     allow_zero: bool
     notes: tuple[str, ...]
+
+
+class LeftOutRows(NamedTuple):
+    """Why rows of a set were left out: notes, and the number of rows by reason."""
+
+    notes: tuple[str, ...]
+    n_rows: tuple[tuple[str, int], ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of rows by reason."""
+        return dict(self.n_rows)
 
 
 class FeatureSet(LabelledSet, ABC):
@@ -163,6 +178,58 @@ class FeatureSet(LabelledSet, ABC):
         array = as_feature_array(features)
         labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
         return MemorySet(array, labels, allow_zero=allow_zero)
+
+    @staticmethod
+    def from_frame(
+        frame: Frame,
+        features: str | Sequence[str] | None = None,
+        pid: str | None = None,
+        camid: str | None = None,
+        item_id: str | None = None,
+        image_path: str | None = None,
+        *,
+        columns: Mapping[str, str] | Sequence[str] = (),
+        allow_zero: bool = False,
+    ) -> FeatureSet:
+        """Make a set of the rows of a data frame; needs pyarrow (``pip install 'reid-dist[parquet]'``).
+
+        Columns that are not named are found by their customary names, as `ingest` finds arrays: ``embedding``, ``pid``
+        or ``label``, ``camid`` or ``camera``, ``item_id``, ``path``, and others.  Columns that say the side of a row,
+        such as ``is_query``, are left alone: choose the rows of the frame.
+
+        Parameters
+        ----------
+        frame
+            A data frame of pandas or polars, an Arrow table, or whatever else gives its columns as an Arrow stream.
+        features
+            A column of lists or arrays of one length, the beginning of columns that end in numbers (``"f"`` for f0, f1,
+            …), or several columns.
+        pid, camid, item_id, image_path
+            Columns of the labels.
+        columns
+            Columns of further whole-number labels, or a mapping from their names in the set to columns.
+        allow_zero
+            As in `from_arrays`.
+
+        Raises
+        ------
+        InputError
+            If there is no such column, values are missing, lists differ in length, or as `from_arrays` does.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from reid_dist import FeatureSet
+        >>> frame = pd.DataFrame({"emb": [[1.0, 0.0], [0.6, 0.8]], "person": ["anna", "bob"], "cam": [1, 2]})
+        >>> gallery = FeatureSet.from_frame(frame, features="emb", pid="person")
+        >>> gallery.pid_names, gallery.camids.tolist()
+        (('anna', 'bob'), [1, 2])
+        """
+        # Few runs have data frames.
+        from reid_dist.stores.importers.frames import arrays_of_frame
+
+        labels = {"pids": pid, "camids": camid, "item_ids": item_id, "image_paths": image_path}
+        return FeatureSet.from_arrays(**arrays_of_frame(frame, features, labels, columns), allow_zero=allow_zero)
 
     def take(self, rows: ArrayLike) -> FeatureSet:
         """Return the set of some rows, in their order; no row is copied.
@@ -602,7 +669,7 @@ class RowsView(FeatureSet):
     """Rows of other sets, read from these: all of them, one set after the other, or those of some numbers among them.
 
     `rows` are these numbers, or what `_packed` has made of them.  With `keeps_numbers`, identities and cameras keep the
-    numbers that they have in the first set.
+    numbers that they have in the first set.  `left_out` says why rows of one set are not there.
     """
 
     is_made_of_sets = True
@@ -613,8 +680,10 @@ class RowsView(FeatureSet):
         rows: Int64 | bytes | None = None,
         content_digest: str | None = None,
         keeps_numbers: bool = False,
+        left_out: LeftOutRows | None = None,
     ) -> None:
         self._sets, self._given, self._keeps_numbers = sets, rows, keeps_numbers
+        self._left_out = left_out
         self.is_stored = all(each.is_stored for each in sets)
         if content_digest is not None:
             self.content_digest = content_digest
@@ -642,8 +711,21 @@ class RowsView(FeatureSet):
             np.dtype(np.float16 if halves else np.float32),
             max(each.chunk_rows for each in self._sets),
             any(each.allow_zero for each in self._sets),
-            tuple(dict.fromkeys(note for each in self._sets for note in each.notes)),
+            tuple(dict.fromkeys([note for each in self._sets for note in each.notes] + self._own_notes)),
         )
+
+    @property
+    def _own_notes(self) -> list[str]:
+        return [] if self._left_out is None else [*self._left_out.notes]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of an input in a report; of rows that were left out, with the place of the whole set."""
+        own = super().describe()
+        if self._left_out is None:
+            return own
+        (whole,) = self._sets
+        left_out = {"rows_before": whole.n_rows, **self._left_out.counts}
+        return {**whole.describe(), **own, "uri": whole._shown, "left_out": left_out}
 
     @cached_property
     def _labels(self) -> Mapping[str, NDArray[Any]]:
@@ -715,7 +797,7 @@ class RowsView(FeatureSet):
 
     def __reduce__(self) -> tuple[Any, ...]:
         rows = self._given if self._given is None or isinstance(self._given, bytes) else _packed(self._given)
-        return self._by_reference(self._sets, rows, self.content_digest, self._keeps_numbers)
+        return self._by_reference(self._sets, rows, self.content_digest, self._keeps_numbers, self._left_out)
 
 
 def _packed(rows: Int64) -> bytes:
@@ -732,6 +814,17 @@ def _unpacked(packed: bytes) -> Int64:
     if packed.startswith(b"mask"):
         return np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8)))
     return np.frombuffer(content, "<i8").astype(np.int64)
+
+
+def without_rows(
+    features: FeatureSet, mask: NDArray[np.bool_], notes: tuple[str, ...], counts: Mapping[str, int]
+) -> FeatureSet:
+    """The set without the rows for which a mask is true, (n_rows,); reports show the place of the whole set.
+
+    Reports have the `notes`, and for each reason the number of rows in `counts`.
+    """
+    rows = None if not mask.any() else np.flatnonzero(~mask)
+    return RowsView((features,), rows, left_out=LeftOutRows(notes, tuple(counts.items())))
 
 
 def with_cameras(features: FeatureSet, cameras: tuple[int, ...]) -> FeatureSet:

@@ -32,6 +32,7 @@ WRITING_MARKER = {"state": "writing"}
 """The attribute until the store is committed."""
 
 _GROUP_FILE = "zarr.json"
+_WILDCARDS = frozenset("*?[")
 _UNCOMMITTED_GROUP = json.dumps(
     {"zarr_format": 3, "node_type": "group", "attributes": {MANIFEST_KEY: WRITING_MARKER}}
 ).encode()
@@ -76,6 +77,11 @@ def local_path(uri: str) -> Path:
     if is_object_uri(uri):
         raise StoreError(f"{uri} is on S3, where only feature stores and workspaces are; use a path of this machine")
     return Path(uri)
+
+
+def is_glob(uri: str) -> bool:
+    """Whether a canonical URI where nothing is may be a pattern of file names."""
+    return not is_object_uri(uri) and not _WILDCARDS.isdisjoint(uri)
 
 
 def at_location(uri: str, name: str) -> str:

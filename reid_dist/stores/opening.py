@@ -13,7 +13,7 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
-from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, state_of
+from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, is_glob, state_of
 from reid_dist.stores.objects import SCHEME
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str] | tuple[ArrayLike, ...]
 """A feature set; arrays ``(features, pids)``, ``(features, pids, camids)`` or ``(features, pids, camids, item_ids)``,
-as `FeatureSet.from_arrays` takes them; or path or URI of a store, or of any file that `ingest` reads."""
+as `FeatureSet.from_arrays` takes them; or path or URI of a store, or of any source that `ingest` reads: a file, a
+folder, or a glob of files."""
 
 LabelSource: TypeAlias = LabelledSet | str | os.PathLike[str] | tuple[ArrayLike, ...]
 """Labels of one side; arrays ``(pids,)``, ``(pids, camids)`` or ``(pids, camids, item_ids)``; or path or URI of a
@@ -121,8 +122,10 @@ def recorded_place(described: Mapping[str, Any], role: Role, key: str = "uri") -
 
 
 def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
-    """Open the store at a URI, or that of one side in a folder there; None for any other file."""
+    """Open the store at a URI, or that of one side in a folder there; None for any other file, and for a glob."""
     state = state_of(uri)
+    if state is State.NOTHING and is_glob(uri):
+        return None
     if state is State.NOTHING:
         raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
     if state in (State.COMPLETE, State.WRITING):

@@ -24,8 +24,11 @@ from reid_dist.stores.objects import SCHEME
 Int64 = NDArray[np.int64]
 By = Literal["content", "item_ids", "image_paths"]
 Name = Literal["item_ids", "image_paths"]
+Repeated = Literal["item_ids", "image_paths", "features"]
 NAMES: Final[tuple[Name, ...]] = ("item_ids", "image_paths")
 """Labels that name an item."""
+REPEATABLE: Final[tuple[Repeated, ...]] = (*NAMES, "features")
+"""What rows may repeat of an earlier one; features are compared bit by bit."""
 
 _ROWS_AT_ONCE: Final = 1 << 15
 _LONGEST: Final = 80
@@ -34,17 +37,34 @@ _PAIRS_AT_ONCE: Final = 1 << 18
 
 
 def repeated_rows(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Rows whose value an earlier row has, ascending; numbers or texts, shape (n,)."""
-    keys = _checksums(values) if values.dtype.kind == "U" else values
+    """Rows whose value an earlier row has, ascending; numbers, texts or hashes of rows, shape (n,)."""
+    keys = values
+    if values.dtype.kind == "U":
+        keys = _checksums(values)
+    elif values.dtype.kind == "V":
+        keys = np.ascontiguousarray(values).view(np.uint64)[:: values.itemsize // 8]
     ordered = np.sort(keys)
     again = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(again):
         return np.empty(0, np.int64)
-    # Different texts may share a checksum.
+    # Different values may share a key.
     rows = np.flatnonzero(np.isin(keys, again))
     is_first = np.zeros(len(rows), np.bool_)
     is_first[np.unique(values[rows], return_index=True)[1]] = True
     return rows[~is_first]
+
+
+def first_rows(values: NDArray[Any]) -> tuple[Int64, Int64]:
+    """Rows whose value an earlier row has, ascending, and the first row that has it, for each of them."""
+    again = repeated_rows(values)
+    if not len(again):
+        return again, again
+    # Repeats are mostly few, and a whole set of texts is slow to sort.
+    repeated = np.unique(values[again])
+    rows = np.flatnonzero(np.isin(values, repeated))
+    place = np.searchsorted(repeated, values[rows])
+    first = rows[np.unique(place, return_index=True)[1]]
+    return again, first[np.searchsorted(repeated, values[again])]
 
 
 def _checksums(texts: NDArray[np.str_]) -> NDArray[np.uint64]:

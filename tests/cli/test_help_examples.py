@@ -68,6 +68,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "query.txt").write_text("".join(f"{row % 9:04d}_c{1 + row % 5}s1_{row}_00.jpg\n" for row in range(40)))
     rows = "".join(f"{row % 9},{row < 20},{row >= 20}\n" for row in range(3400))
     (tmp_path / "df.csv").write_text(f"label,is_query,is_gallery\n{rows}")
+    (tmp_path / "features").mkdir()
+    for rank in range(2):
+        rows = np.arange(6) + 4 * rank
+        np.savez(tmp_path / "features" / f"rank{rank}.npz", features=features[rows], pids=pids[rows], item_ids=rows)
+    (tmp_path / "bad.txt").write_text("item_id\n3\n")
     for path in ("faces.zarr", "g1.zarr", "g2.zarr"):
         store.save(tmp_path / path)
     (tmp_path / "lfw_pairs.txt").write_text("".join(f"{row} {row + 1} {row % 2}\n" for row in range(40)))

@@ -27,7 +27,7 @@ def test_rows_whose_value_is_in_an_earlier_row(values: list[str] | list[int]) ->
 
 def source(path: Path, **changes: np.ndarray) -> Path:
     held = {
-        "features": np.arange(1, 13, dtype=np.float32).reshape(6, 2), "pids": np.array([1, -1, 2, -1, 2, 3]),
+        "features": np.arange(1, 13, dtype=np.float32).reshape(6, 2), "pids": np.array([1, 1, 2, 1, 1, 1]),
         "item_ids": np.array([7, 8, 9, 8, 7, 7]), "image_paths": np.array(list("abcdab")),
     }  # fmt: skip
     np.savez(path, **{name: values for name, values in {**held, **changes}.items() if values is not None})
@@ -40,7 +40,7 @@ def source(path: Path, **changes: np.ndarray) -> Path:
         ({"drop_duplicates": "item_ids"}, [0, 1, 2], "left out 3 of 6 rows, whose item id an earlier row has"),
         ({"drop_duplicates": "image_paths"}, [0, 1, 2, 3], "left out 2 of 6 rows, whose image path an earlier row has"),
         # Rows that are left out for their identity are no earlier rows.
-        ({"drop_duplicates": "item_ids", "drop_pids": [1]}, [1, 2, 4], "left out 2 of 5 rows, whose item id"),
+        ({"drop_duplicates": "item_ids", "drop_pids": [2]}, [0, 1], "left out 3 of 5 rows, whose item id"),
     ],
 )
 def test_the_first_row_of_every_item_is_kept(tmp_path: Path, options: dict, rows: list[int], note: str) -> None:
@@ -51,10 +51,9 @@ def test_the_first_row_of_every_item_is_kept(tmp_path: Path, options: dict, rows
 
 
 def test_rows_of_the_other_side_are_no_duplicates(tmp_path: Path) -> None:
-    paths = np.array(list("aabbcc"))
-    stores = ingest(
-        source(tmp_path / "a.npz", image_paths=paths), tmp_path / "out", num_query=3, drop_duplicates="image_paths"
-    )
+    paths, pids = np.array(list("aabbcc")), np.array([1, 1, 2, 2, 3, 3])
+    path = source(tmp_path / "a.npz", image_paths=paths, pids=pids)
+    stores = ingest(path, tmp_path / "out", num_query=3, drop_duplicates="image_paths")
     assert [store.image_paths.tolist() for store in stores] == [["a", "b"], ["b", "c"]]
 
 
@@ -63,7 +62,7 @@ def test_rows_of_the_other_side_are_no_duplicates(tmp_path: Path) -> None:
     [
         ({"item_ids": None}, "item_ids", "has no item_ids, .*drop them by image_paths"),
         ({"item_ids": None, "image_paths": None}, "item_ids", "has no item_ids, .*name them"),
-        ({}, "paths", "unknown label that names items .*'paths'; did you mean 'image_paths'"),
+        ({}, "paths", "unknown way to find duplicates .*'paths'; did you mean 'image_paths'"),
     ],
 )
 def test_what_cannot_be_dropped_by_is_refused(tmp_path: Path, changes: dict, by: str, message: str) -> None:

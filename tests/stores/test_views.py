@@ -238,8 +238,18 @@ def test_a_view_is_no_place_to_open_again(tmp_path: Path, arrays: Arrays) -> Non
 def test_what_is_public_of_a_set() -> None:
     names = {name for name in dir(FeatureSet) if not name.startswith("_")}
     labels = {*LABELS, "pid_names", "camid_names", "columns", "labels", "labels_digest"}
-    rows = {"n_rows", "dim", "dtype", "chunk_rows", "allow_zero", "n_zero_rows", "first_zero_rows", "notes"}
-    methods = {"open", "from_arrays", "take", "filter", "concat", "read", "read_rows", "save", "describe"}
+    rows = {
+        "n_rows",
+        "dim",
+        "dtype",
+        "chunk_rows",
+        "allow_zero",
+        "n_zero_rows",
+        "first_zero_rows",
+        "notes",
+        "is_made_of_sets",
+    }
+    methods = {"open", "from_arrays", "from_frame", "take", "filter", "concat", "read", "read_rows", "save", "describe"}
     assert names == labels | rows | methods
 
 

@@ -372,11 +372,11 @@ class History:
 
 
 def pack(report: Report) -> tuple[bytes, bytes]:
-    """Return a report without nearest items and pictures as bytes: ``report.json`` compressed, and ``per_query.npz``.
+    """Return a report as bytes, without lists, names and pictures: ``report.json`` compressed, and ``per_query.npz``.
 
     The values per query are apart from the document, as they depend on the result alone: equal results share them.
     """
-    document = with_digest(report.to_dict() | {"topk": None, "pictures": None})
+    document = with_digest(report.to_dict() | {"topk": None, "names": None, "pictures": None})
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     write_arrays(arrays := BytesIO(), report.per_query, compressed=True)
     return zlib.compress(text.encode("ascii"), 9), arrays.getvalue()

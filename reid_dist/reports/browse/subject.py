@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +16,10 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.reports.comparison.conditions import differing_conditions, refuse_unlike
 from reid_dist.reports.comparison.paired import pair_values
 from reid_dist.reports.failure_kinds import CommonLabels, find_failures
-from reid_dist.reports.recorded_sides import SIDES, image_root_of, open_side
+from reid_dist.reports.recorded_sides import SIDES, image_root_of, kept_rows, leaves_out, open_side, refuse_other_labels
 from reid_dist.reports.report import Report
 from reid_dist.reports.topk_entries import TopK
-from reid_dist.stores import LabelledSet, Role
+from reid_dist.stores import FeatureSet, LabelledSet, Role
 from reid_dist.stores.labels import joint_labels
 
 _LENGTH: Final = 50
@@ -136,6 +137,10 @@ def open_subject(
         )
     notes: list[str] = []
     sides = {side: _open_side(report, side, place, notes) for side, place in zip(SIDES, (query, gallery), strict=True)}
+    if leaves_out(report):
+        sides = _kept_rows(report, sides, notes)
+    for side, found in sides.items():
+        refuse_other_labels(report, side, found)
     other = None if against is None else _compared(report, against, notes)
     return Subject(
         report=report,
@@ -157,6 +162,21 @@ def _open_side(
             raise
         notes.append(f"Labels and pictures of the {side} are not shown: {error}; name a store of it with --{side}.")
         return None
+
+
+def _kept_rows(
+    report: Report, sides: Mapping[Role, LabelledSet | None], notes: list[str]
+) -> dict[Role, LabelledSet | None]:
+    """Sides without the rows that were left out of the run; none where these are not known any more."""
+    query, gallery = (sides[side] for side in SIDES)
+    if isinstance(query, FeatureSet) and isinstance(gallery, FeatureSet):
+        try:
+            return dict(zip(SIDES, kept_rows(report, query, gallery), strict=True))
+        except StoreNotFoundError as error:
+            notes.append(f"Labels and pictures are not shown: rows were left out of the run, and there is {error}.")
+    elif query is not None or gallery is not None:
+        notes.append("Labels and pictures are not shown: rows were left out of the run, and one side is not there.")
+    return dict.fromkeys(SIDES)
 
 
 def _compared(report: Report, against: Report, notes: list[str]) -> Against:

@@ -11,7 +11,8 @@ from numpy.typing import DTypeLike
 
 from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, MemorySet, Progress
-from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
+from reid_dist.stores.importers.exclusion import Exclusion, write_table
+from reid_dist.stores.importers.label_options import LabelFields, LabelOptions, Location
 from reid_dist.stores.importers.label_tables import LabelTable
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
 from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_labels
@@ -96,6 +97,7 @@ def ingest(
     dtype: DTypeLike | None = None,
     allow_zero: bool = False,
     overwrite: bool = False,
+    left_out: Location | None = None,
     progress: Progress | None = None,
     **labels: Unpack[LabelFields],
 ) -> list[FeatureSet]:
@@ -108,7 +110,7 @@ def ingest(
     Parameters
     ----------
     source
-        A file or store of any known format.
+        A file or store of any known format, or a folder or glob of files.
     output
         Where to write.
     names
@@ -149,9 +151,15 @@ def ingest(
         ``"float32"`` or ``"float16"``; float16 sources stay float16 when None, all others become float32.
     drop_pids
         Identities whose rows are left out; a note gives their number.
+    exclude
+        Lists of rows to leave out, by number, item id or image path; see `reid_dist.stores.importers.exclusion`.  Notes
+        give the number of rows, and entries that name none.
     drop_duplicates
-        ``"item_ids"`` or ``"image_paths"``: keep the first of all rows of a set with one item id or image path, and
-        leave the others out; a note gives their number.
+        ``"item_ids"``, ``"image_paths"`` or ``"features"``: keep the first of all rows of a set that share an item id
+        or an image path, or whose features are the same bits, and leave the others out; a note gives their number.
+        Rows of several identities or cameras are no duplicates, and are refused.
+    left_out
+        Where every row that these two leave out, and every entry that names none, is written as CSV.
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite
@@ -178,6 +186,8 @@ def ingest(
             raise InputError(f"{root} is a feature store and cannot hold query.zarr and gallery.zarr; write elsewhere")
         for target in targets:
             refuse_unless_free(target, overwrite=overwrite)
+        if left_out is not None:
+            write_table(left_out, [(part.role or "", part.left_out) for part in parts if part.left_out is not None])
         report = RowsReporter(progress, sum(part.n_rows for part in parts))
         writers: list[FeatureWriter] = []
         for part, target in zip(parts, targets, strict=True):
@@ -204,7 +214,9 @@ def ingest(
 def _origin(uri: str, options: LabelOptions) -> dict[str, Any]:
     """Where the rows of a store come from, and which of them were left out."""
     dropped = {} if options.drop_duplicates is None else {"drop_duplicates": options.drop_duplicates}
-    return {"uri": uri, "drop_pids": [int(pid) for pid in options.drop_pids], **dropped}
+    lists = [os.fspath(each) for each in Exclusion(options.exclude).lists]
+    excluded = {"exclude": lists} if lists else {}
+    return {"uri": uri, "drop_pids": [int(pid) for pid in options.drop_pids], **dropped, **excluded}
 
 
 def _copy_rows(part: LabelledPart, source: str, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:

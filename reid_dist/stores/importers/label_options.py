@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias, TypedDict
 
-from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts import LAYOUTS, MARKET1501, NameLayout, layout_of_pattern
 from reid_dist.stores.importers.names import ArrayNames, option_of
 from reid_dist.stores.importers.source import Frame
-from reid_dist.stores.repeated_items import NAMES, Name
+from reid_dist.stores.repeated_items import Repeated
 
 Location: TypeAlias = str | os.PathLike[str]
 
@@ -42,7 +41,8 @@ class LabelFields(TypedDict, total=False):
     gallery_folders: Sequence[str]
     num_query: int | None
     drop_pids: Sequence[int]
-    drop_duplicates: Name | None
+    drop_duplicates: Repeated | None
+    exclude: Location | Sequence[Location]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,8 @@ class LabelOptions:
     gallery_folders: Sequence[str] = ()
     num_query: int | None = None
     drop_pids: Sequence[int] = ()
-    drop_duplicates: Name | None = None
+    drop_duplicates: Repeated | None = None
+    exclude: Location | Sequence[Location] = ()
 
     def __post_init__(self) -> None:
         """Take a single list or folder for a sequence of one."""
@@ -113,8 +114,6 @@ class LabelOptions:
 
     def check(self) -> None:
         """Refuse labels that are named twice, and options without those that they need."""
-        if self.drop_duplicates is not None and self.drop_duplicates not in NAMES:
-            raise InputError(did_you_mean("label that names items (drop_duplicates)", self.drop_duplicates, NAMES))
         named = self.names.given(None)
         for what, file in self.files.items():
             if what in named:

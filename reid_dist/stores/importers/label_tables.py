@@ -406,6 +406,48 @@ def _look_up(
     return index, rows, unfit
 
 
+def find_paths(
+    names: Sequence[NDArray[np.str_]], listed: NDArray[np.str_], where: str
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Find the rows of listed paths in the names of several sets, each (n,): of whole paths, or of what these end in.
+
+    Returns the rows in each of the sets, and the entries of the list that have any.  InputError if an entry that is no
+    whole path is the end of several of them.
+    """
+    by_depth: dict[int, dict[str, list[int]]] = {}
+    for place, path in enumerate(each for _, block in path_blocks(listed) for each in block):
+        plain = _plain(path)
+        by_depth.setdefault(plain.count("/") + 1, {}).setdefault(plain, []).append(place)
+    # Whole paths and ends of them, by the first entry: the paths that it fits, and rows by set.
+    whole = dict[int, list[tuple[int, int]]]()
+    ends = dict[int, list[tuple[int, int]]]()
+    paths = dict[int, set[str]]()
+    for at, held in enumerate(names):
+        for start, block in path_blocks(held):
+            for row, path in enumerate(map(_plain, block), start):
+                for depth, entries in by_depth.items():
+                    key = "/".join(path.rsplit("/", depth)[-depth:])
+                    if key in entries:
+                        first = entries[key][0]
+                        (whole if key == path else ends).setdefault(first, []).append((at, row))
+                        if key != path:
+                            paths.setdefault(first, set()).add(path)
+    places, rows = list[int](), [list[int]() for _ in names]
+    for entries in by_depth.values():
+        for entry, same in entries.items():
+            if same[0] not in whole and len(paths.get(same[0], ())) > 1:
+                one, other, *_ = sorted(paths[same[0]])
+                raise InputError(
+                    f"{where}: {entry!r} is the end of several image paths, such as {one!r} and {other!r}; give more "
+                    "of their folders"
+                )
+            found = whole.get(same[0]) or ends.get(same[0]) or []
+            places += same if found else []
+            for at, row in found:
+                rows[at].append(row)
+    return [np.array(each, np.int64) for each in rows], np.array(places, np.int64)
+
+
 def rows_in_list(names: NDArray[np.str_], listed: NDArray[np.str_], where: str, *, stems: bool) -> Mask:
     """Return which of the names, (n,), are in a list; they are compared as by `LabelTable.join`.
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.finding_words import item_name
 from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
+from reid_dist.stores.importers.exclusion import Exclusion, Items, LeftOut, left_out
 from reid_dist.stores.importers.image_names import (
     labels_of_names,
     read_lists,
@@ -34,9 +34,10 @@ from reid_dist.stores.importers.label_tables import (
 )
 from reid_dist.stores.importers.name_layouts import MARKET1501, NameLayout
 from reid_dist.stores.importers.names import SIDE_LABELS, Part, find_parts, option_of, unread_notes
+from reid_dist.stores.importers.shards import open_shards
 from reid_dist.stores.importers.source import RowArray, Source, open_source
-from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_lines
-from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape
+from reid_dist.stores.importers.text_files import files_of_labels, read_column, read_lines
+from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape, natural_dtype
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
     Labels,
@@ -46,7 +47,6 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
-from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows
 
 _BLOCK_BYTES = 8 << 20
 _NUM_QUERY = "num_query"
@@ -55,15 +55,24 @@ _MOST_SHOWN = 10
 _LONGEST_WORD = 80
 
 
+def rows_at_once(features: RowArray) -> int:
+    """Rows of features to read at a time."""
+    return max(1, _BLOCK_BYTES // max(1, features.shape[1] * features.dtype.itemsize))
+
+
 @dataclass(frozen=True)
 class LabelledPart:
-    """One set of a source: features (n, dim), which rows are kept (n,), the labels of these, and notes."""
+    """One set of a source: features (n, dim), which rows are kept (n,), the labels of these, and notes.
+
+    Of the other rows, `left_out` are those that lists exclude, and repeats.
+    """
 
     role: Role | None
     features: RowArray
     kept: Mask
     labels: Labels
     notes: tuple[str, ...] = ()
+    left_out: LeftOut | None = None
 
     @property
     def n_rows(self) -> int:
@@ -73,7 +82,7 @@ class LabelledPart:
     @property
     def block_rows(self) -> int:
         """Rows to read at a time."""
-        return max(1, _BLOCK_BYTES // max(1, self.features.shape[1] * self.features.dtype.itemsize))
+        return rows_at_once(self.features)
 
     def whole(self) -> NDArray[Any]:
         """Return the kept rows, memory-mapped where the format allows it and they are consecutive."""
@@ -95,6 +104,17 @@ class _Set:
     @property
     def n_rows(self) -> int:
         return self.features.shape[0]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The rows of a set that are those of a side and are kept, (n,), notes on all others, and what is left out."""
+
+    of: _Set
+    role: Role | None
+    rows: Mask
+    notes: tuple[str, ...]
+    left_out: LeftOut | None = None
 
 
 def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
@@ -119,9 +139,12 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     for each in sets:
         _check_pids(each, source, options)
     sets, vocabularies = _numbered(sets, source)
-    notes = unread_notes(source, parts)
+    exclusion = Exclusion(options.exclude, options.drop_duplicates)
+    items = [_items(each, vocabularies) for each in sets] if exclusion else []
+    listed = exclusion.listed([(each.part.role, held) for each, held in zip(sets, items, strict=False)])
+    notes = (*unread_notes(source, parts), *listed.note)
     made: list[LabelledPart] = []
-    for each in sets:
+    for place, each in enumerate(sets):
         sided = None if each.part.role else _with_sides(source, each, options)
         if sided is None:
             table, kept = _without_training(each, options)
@@ -130,7 +153,13 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
             table, chosen = sided, [(role, sided.of_role(role)) for role in ROLES]
         table = replace(table.without(SIDE_LABELS), notes=(*notes, *table.notes))
         notes = ()
-        made += [_labelled(replace(each, table=table), role, rows, vocabularies, options) for role, rows in chosen]
+        for role, rows in chosen:
+            part = _kept(replace(each, table=table), role, rows, options)
+            if exclusion:
+                unmatched = () if made else listed.unmatched
+                own = exclusion.for_side(items[place], items)
+                part = _without_left_out(part, own, items[place], listed.masks[place], unmatched)
+            made.append(_labelled(part, vocabularies))
     return made
 
 
@@ -143,7 +172,8 @@ def _table_beside(options: LabelOptions) -> LabelTable:
         return LabelTable()
     if not isinstance(options.labels_file, str | os.PathLike):
         return LabelTable.from_frame(options.labels_file, options.names)
-    with open_source(str(file_of_labels(options.labels_file))) as source:
+    place, (first, *others) = os.fspath(options.labels_file), files_of_labels(options.labels_file)
+    with open_shards(place, [first, *others]) if others else open_source(str(first)) as source:
         return LabelTable.of_table(source, options.names)
 
 
@@ -170,8 +200,8 @@ def _rows_beside(table: LabelTable, n_rows: int) -> LabelTable:
 
 
 def _labels_of_file(location: Location) -> NDArray[Any]:
-    path = file_of_labels(location)
-    return read_column(path) if path.suffix.lower() == ".npy" else read_lines(path)
+    files = files_of_labels(location)
+    return np.concatenate([read_column(path) if path.suffix.lower() == ".npy" else read_lines(path) for path in files])
 
 
 def _check_pids(each: _Set, source: Source, options: LabelOptions) -> None:
@@ -467,41 +497,50 @@ def _without_training(each: _Set, options: LabelOptions) -> tuple[LabelTable, Ma
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _labelled(
-    each: _Set,
-    role: Role | None,
-    rows: Mask,
-    vocabularies: Mapping[str, NDArray[np.str_]],
-    options: LabelOptions,
-) -> LabelledPart:
-    """Make the labels of some rows, without those that are dropped."""
+def _kept(each: _Set, role: Role | None, rows: Mask, options: LabelOptions) -> _Kept:
+    """Rows of a side without the identities that are dropped."""
     table, features, drop_pids = each.table, each.part.features, options.drop_pids
     table.check_length(each.n_rows, features)
     pids = table.plain("pids")
     kept = rows & ~np.isin(pids, np.array(list(drop_pids), dtype=np.int64))
     if not kept.any():
         raise InputError(f"no row of {features!r} is left after dropping {len(drop_pids)} identities")
-    notes = [*table.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else list(table.notes)
-    if options.drop_duplicates is not None:
-        again = _repeats(each, kept, options.drop_duplicates)
-        notes.append(f"left out {len(again)} of {counted(int(kept.sum()), 'row', separator='')}, whose "
-                     f"{item_name(options.drop_duplicates)} an earlier row has")  # fmt: skip
-        kept[again] = False
-    taken = table if kept.all() else table.select(kept)
-    made = make_labels(int(kept.sum()), **label_arguments(taken.columns), names=vocabularies)
-    return LabelledPart(role, each.features, kept, made, tuple(notes))
+    return _Kept(each, role, kept, (*table.notes, *([_drop_note(pids[rows], drop_pids)] if drop_pids else [])))
 
 
-def _repeats(each: _Set, kept: Mask, by: Name) -> NDArray[np.int64]:
-    """Rows of a set, among those that are kept, whose item id or image path an earlier one has."""
-    if by not in each.table.columns:
-        having = [name for name in NAMES if name in each.table.columns]
-        raise InputError(
-            f"{each.part.features!r} has no {by}, by which duplicates would be dropped (--drop-duplicates, "
-            f"drop_duplicates); {f'drop them by {having[0]}' if having else 'name them, or leave the option out'}"
-        )
-    rows = np.flatnonzero(kept)
-    return rows[repeated_rows(each.table.plain(by)[rows])]
+def _items(each: _Set, vocabularies: Mapping[str, NDArray[np.str_]]) -> Items:
+    """Rows of a set, as far as a selection needs them."""
+    each.table.check_length(each.n_rows, each.part.features)
+    held = {what: each.table.plain(what) for what in each.table.columns}
+    dtype = natural_dtype(each.features.dtype)
+    names = vocabularies.get("pid_names")
+    return Items(
+        repr(each.part.features),
+        held["pids"],
+        held.get("camids"),
+        held.get("item_ids"),
+        held.get("image_paths"),
+        lambda start, stop: each.features.read(start, stop).astype(dtype, copy=False),
+        rows_at_once(each.features),
+        np.ones(each.n_rows, np.bool_),
+        None if names is None else names.tolist(),
+    )
+
+
+def _without_left_out(
+    part: _Kept, exclusion: Exclusion, items: Items, excluded: Mask, unmatched: tuple[str, ...]
+) -> _Kept:
+    """Rows of a side without those that are excluded, and without repeats of the others."""
+    found = left_out(exclusion, replace(items, allowed=part.rows), excluded, part.role or items.uri)
+    found = replace(found, unmatched=unmatched)
+    return replace(part, rows=part.rows & ~found.mask, notes=(*part.notes, *found.notes), left_out=found)
+
+
+def _labelled(part: _Kept, vocabularies: Mapping[str, NDArray[np.str_]]) -> LabelledPart:
+    """Make the labels of the rows that are kept."""
+    taken = part.of.table if part.rows.all() else part.of.table.select(part.rows)
+    made = make_labels(int(part.rows.sum()), **label_arguments(taken.columns), names=vocabularies)
+    return LabelledPart(part.role, part.of.features, part.rows, made, part.notes, part.left_out)
 
 
 def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:

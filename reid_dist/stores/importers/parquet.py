@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.file_rows import Blocks, StreamedRows
 from reid_dist.stores.importers.source import (
@@ -31,6 +32,7 @@ from reid_dist.stores.importers.source import (
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
 _FEWEST_NUMBERED = 2
 _BATCH_ROWS = 1024
+_MOST_KNOWN = 10
 _BUFFER_BYTES = 1 << 20
 
 
@@ -131,8 +133,11 @@ def _open_parquet(path: Path) -> Source:
     return _source(arrow.types, str(path), schema, n_rows, partial(_batches_of_file, path))
 
 
-def open_frame(frame: Frame, where: str = "the data frame") -> Source:
-    """Open a data frame, which errors call `where`."""
+def open_frame(frame: Frame, where: str = "the data frame", *, features: str | Sequence[str] | None = None) -> Source:
+    """Open a data frame, which errors call `where`.
+
+    `features` is a column, the beginning of several that end in numbers, or several columns; they become ``features``.
+    """
     if not hasattr(frame, "__arrow_c_stream__"):
         raise InputError(
             f"{where} is {type(frame).__name__}; give a data frame of pandas or polars, or a table of Arrow"
@@ -145,11 +150,18 @@ def open_frame(frame: Frame, where: str = "the data frame") -> Source:
             yield start, batch
             start += batch.num_rows
 
-    return _source(arrow.types, where, table.schema, table.num_rows, batches)
+    return _source(arrow.types, where, table.schema, table.num_rows, batches, features)
 
 
-def _source(types: Any, where: str, schema: Any, n_rows: int, batches: Batches) -> Source:
-    """The columns of a table, which errors call `where`."""
+def _source(
+    types: Any,
+    where: str,
+    schema: Any,
+    n_rows: int,
+    batches: Batches,
+    features: str | Sequence[str] | None = None,
+) -> Source:
+    """The columns of a table, which errors call `where`; `features` are as of `open_frame`."""
     refuse_repeated(schema.names, f"{where} has the column")
     found: dict[str, RowArray | str] = {}
     for column in schema:
@@ -169,8 +181,48 @@ def _source(types: Any, where: str, schema: Any, n_rows: int, batches: Batches) 
             found[column.name] = f"a column of {kind}"
             continue
         found[column.name] = _Columns(where, batches, [column.name], shape, dtype).rows()
-    _gather_numbered(where, found, n_rows, batches)
+    if features is None:
+        _gather_numbered(where, found, n_rows, batches)
+    else:
+        found["features"] = _chosen(where, found, n_rows, batches, features)
     return Source.of(where, found)
+
+
+def _chosen(
+    where: str, found: Mapping[str, RowArray | str], n_rows: int, batches: Batches, features: str | Sequence[str]
+) -> RowArray:
+    """Features of columns that were chosen."""
+    names = _with_prefix(where, found, features) if isinstance(features, str) else list(features)
+    columns = []
+    for name in names:
+        column = found.get(name)
+        if column is None:
+            raise InputError(f"{did_you_mean('column of features', name, found, _MOST_KNOWN)}; {where} has no such one")
+        if isinstance(column, str):
+            raise InputError(f"column {name!r} of {where} holds no features: it is {column}")
+        columns.append(column)
+    if len(columns) == 1:
+        return columns[0]
+    wrong = next((name for name, each in zip(names, columns, strict=True) if len(each.shape) > 1), None)
+    if wrong is not None or not columns:
+        raise InputError(f"give one column of lists, or several columns of numbers; {wrong!r} of {where} holds lists")
+    dtype = np.result_type(*(each.dtype for each in columns))
+    return _Columns(where, batches, names, (n_rows, len(names)), dtype).rows()
+
+
+def _with_prefix(where: str, found: Mapping[str, object], features: str) -> list[str]:
+    """The column of a name, or all that are this name and a number, in the order of the numbers."""
+    ends = {name: name.removeprefix(features) for name in found if name.startswith(features)}
+    numbered = sorted((int(end), name) for name, end in ends.items() if end.isdecimal())
+    if features in found or not numbered:
+        return [features]
+    numbers = [number for number, _ in numbered]
+    if numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+        raise InputError(
+            f"the columns {features}… of {where} are not numbered without gaps: {numbers[0]} to {numbers[-1]}, "
+            f"{len(numbers)} of them; give the list of columns"
+        )
+    return [name for _, name in numbered]
 
 
 def _is_list(types: Any, kind: Any) -> bool:

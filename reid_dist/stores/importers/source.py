@@ -22,7 +22,7 @@ from reid_dist.core.registry import Registry
 from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores.labels import as_column
-from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores.locations import canonical_uri, is_glob, local_path
 from reid_dist.stores.objects import is_object_uri
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class Format:
 
 _FILES = (
     *("hdf5_files", "matlab", "numpy_files", "parquet"),
-    *("safetensors_files", "text_files", "torch_files", "zarr_groups"),
+    *("safetensors_files", "shards", "text_files", "torch_files", "zarr_groups"),
 )
 FORMATS: Registry[Format] = Registry("format", [f"reid_dist.stores.importers.{each}" for each in _FILES])
 
@@ -257,14 +257,18 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def open_source(location: str, format_name: str | None = None) -> Source:
-    """Open a file for reading by rows; its format is found by its bytes or its suffix, and a folder is Zarr."""
+    """Open a file for reading by rows; its format is found by its bytes or its suffix.
+
+    A folder is of Zarr, or holds shards, as a glob does; see `reid_dist.stores.importers.shards`.
+    """
     uri = canonical_uri(location)
     if is_object_uri(uri):
         return _open_remote(uri, format_name)
     path = local_path(uri)
-    if not path.exists():
+    if path.exists():
+        refuse_special(path, path.stat().st_mode)
+    elif not is_glob(uri):
         raise StoreNotFoundError(f"no file at {uri}: nothing is there")
-    refuse_special(path, path.stat().st_mode)
     chosen = _format_of(path) if format_name is None else FORMATS.get(format_name)
     try:
         return chosen.open(path)
@@ -278,8 +282,9 @@ def open_source(location: str, format_name: str | None = None) -> Source:
 
 def _format_of(path: Path) -> Format:
     """Find the format of a file; its bytes count before its suffix."""
-    if path.is_dir():
-        return FORMATS.get("zarr")
+    if not path.is_file():
+        shards = FORMATS.get("shards")
+        return shards if shards.sniff is not None and shards.sniff(path) else FORMATS.get("zarr")
     suffix = path.suffix.lower()
     by_suffix = next((entry for entry in FORMATS if suffix in entry.suffixes), None)
     try:

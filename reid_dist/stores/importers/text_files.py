@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.regular_files import read_regular, refuse_special
 from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.stores.importers.shards import glob_files
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
@@ -27,7 +28,7 @@ from reid_dist.stores.importers.source import (
     refuse_sparse,
     text_rows,
 )
-from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores.locations import canonical_uri, is_glob, local_path
 
 _LABEL_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
 _BLOCK_LINES = 4096
@@ -49,6 +50,13 @@ def file_of_labels(location: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         raise StoreNotFoundError(f"no file with labels at {path}: it is a folder")
     return path
+
+
+def files_of_labels(location: str | os.PathLike[str]) -> list[Path]:
+    """Return the path of a file of labels, or those of a glob, in their order; see `shards`."""
+    uri = canonical_uri(location)
+    is_one = not is_glob(uri) or local_path(uri).exists()
+    return [file_of_labels(each) for each in ([location] if is_one else glob_files(uri))]
 
 
 def read_column(path: Path) -> NDArray[Any]:
