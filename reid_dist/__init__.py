@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from reid_dist._version import __version__
 from reid_dist.core.lazy import lazy_names
+from reid_dist.core.systems import refuse_windows
+
+refuse_windows()
 
 if TYPE_CHECKING:
     from reid_dist.evaluation.convention_passes import conventions
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
     from reid_dist.reports.comparison import compare
     from reid_dist.reports.operating_points import OperatingPoints
     from reid_dist.reports.tables import compare_runs
-    from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
+    from reid_dist.stages.reranking.neighbour_graph import NeighbourGraph, jaccard_distances
+    from reid_dist.stages.reranking.precomputed import rerank_blocks
     from reid_dist.stores import DistanceBlock, FeatureSet, FeatureWriter, LabelledRows, append, fuse, ingest
 
 __all__ = [
@@ -85,7 +89,8 @@ _NAMES = {
     "reports.comparison": ("compare",),
     "reports.operating_points": ("OperatingPoints",),
     "reports.tables": ("compare_runs",),
-    "stages.reranking": ("NeighbourGraph", "jaccard_distances", "rerank_blocks"),
+    "stages.reranking.neighbour_graph": ("NeighbourGraph", "jaccard_distances"),
+    "stages.reranking.precomputed": ("rerank_blocks",),
     "stores": ("DistanceBlock", "FeatureSet", "FeatureWriter", "LabelledRows", "append", "fuse", "ingest"),
 }
 

@@ -44,7 +44,7 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2, "wrong usage or bad input"
     FAILED = 3, "a run or job failed"
     REGRESSION = 4, "a regression, and nothing failed"
-    NOT_COMPARED = 5, "a job could not be compared with its baseline, nothing failed, and no other is worse"
+    NOT_COMPARED = 5, "a job was not compared with its baseline, nothing failed, and no other is worse"
     INTERRUPTED = 130, "interrupted"
 
 

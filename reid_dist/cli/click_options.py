@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -81,9 +81,13 @@ def _reader(declared: Option) -> Callable[[click.Context, click.Parameter, Any],
 def shared_options(*names: str, **changed: dict[str, Any]) -> Callable[[F], F]:
     """Add some options of a job or of splits, in the order of the help; `changed` are attributes that differ."""
     known = {**JOB_OPTIONS, **SPLIT_OPTIONS}
-    return _together(
-        *(option(known[name].flag, name, **{**_attributes(known[name]), **changed.get(name, {})}) for name in names)
-    )
+    return declared_options([known[name] for name in names], **changed)
+
+
+def declared_options(options: Iterable[Option], **changed: dict[str, Any]) -> Callable[[F], F]:
+    """Add options as they are declared; `changed` are attributes that differ, among them the ``flag``."""
+    found = [(each.name, {"flag": each.flag, **_attributes(each), **changed.get(each.name, {})}) for each in options]
+    return _together(*(option(attributes.pop("flag"), name, **attributes) for name, attributes in found))
 
 
 def job_options(function: F) -> F:
@@ -95,7 +99,7 @@ def _attributes(given: Option) -> dict[str, Any]:
     """Arguments of `click.option`."""
     found: dict[str, Any] = {"group": given.heading, "help": given.help}
     if given.form == "flag":
-        return {**found, "is_flag": True}
+        return {**found, "is_flag": True, **({"flag_value": False, "default": True} if given.switches_off else {})}
     if given.is_repeatable:
         return {**found, "multiple": True, "metavar": given.metavar or "N", "type": str, "callback": _reader(given)}
     if given.default is not None:

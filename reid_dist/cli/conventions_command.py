@@ -46,6 +46,14 @@ from reid_dist.evaluation.options import LEFT_OUT
     help="Repeatable; each is a pass of its own. Default: cosine and euclidean.",
 )
 @option(
+    "--also",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="SPEC",
+    help="Also try this re-ranking or expansion, such as k_reciprocal, 'dba(k=5)', or l2, float16 and flip_sign, which "
+    "'treatments' means together; each is a pass for each distance. Repeatable.",
+)
+@option(
     "--single-shot",
     group=CONVENTIONS,
     is_flag=True,
@@ -60,6 +68,7 @@ def command(
     targets: tuple[str, ...],
     metrics: tuple[str, ...],
     distances: tuple[str, ...],
+    also: tuple[str, ...],
     single_shot: bool,
     place: ResultPlace,
     run: RunOptions,
@@ -79,16 +88,19 @@ def command(
       reid-dist conventions data/query.zarr data/gallery.zarr --output results/conventions.json
       reid-dist conventions pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
       reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
+      reid-dist conventions q.zarr g.zarr --target mAP=85.1 --also k_reciprocal --also treatments
     """
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import stages
     from reid_dist.cli.resumable import open_sides
     from reid_dist.evaluation.convention_passes import conventions
+    from reid_dist.evaluation.convention_stages import parse_also
     from reid_dist.evaluation.convention_table import parse_targets
 
     refuse_unobservable(run.cluster, run.performance_page)
     # Before anything is read.
     parse_targets(targets)
+    parse_also(also)
     near, far = open_sides(query, gallery, **left_out)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         table = conventions(
@@ -97,6 +109,7 @@ def command(
             targets=targets,
             metrics=metrics or None,
             distances=distances or None,
+            also=also,
             single_shot=single_shot,
             client=client,
             workspace=run.workspace,

@@ -141,23 +141,37 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
 
 @command.command("leaderboard")
 @click.argument("history", type=click.Path(path_type=Path))
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", required=True, help="Page to write.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    required=True,
+    help="File to write: .html, .md (Markdown) or .csv.",
+)
 @click.option("--suite", metavar="NAME", help="Runs of this suite only.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1, mINP]")
 @click.option(
     "--last", type=click.IntRange(min=1), metavar="N", default=90, show_default=True, help="The newest N runs only."
 )
 def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[str, ...], last: int) -> None:
-    """Write a page of HISTORY: for every data set and job, all models by their newest accepted values."""
+    """Write the leaderboard of HISTORY: for every data set and job, all models by their newest accepted values.
+
+    A dagger marks values that do not differ significantly from the best one of their column.
+    """
+    from reid_dist.errors import InputError
     from reid_dist.metrics.metric import reported_name
     from reid_dist.nightly.history import History
-    from reid_dist.nightly.page.leaderboard import render_leaderboard
+    from reid_dist.nightly.page.leaderboard import FORMATS, boards
     from reid_dist.reports.report_files import refuse_existing, write_or_refuse
 
     refuse_existing(output)
+    written = FORMATS.get(output.suffix.lower())
+    if written is None:
+        raise InputError(f"a leaderboard is written to a file whose name ends with {', '.join(FORMATS)}, not {output}")
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite, last=last)
-    write_or_refuse(output, render_leaderboard(runs, [*map(reported_name, metrics)]))
+        shown = boards(runs, [*map(reported_name, metrics)], reports=opened.report)
+    write_or_refuse(output, written(shown, output.absolute().parent))
     print(f"written: {output}")
 
 

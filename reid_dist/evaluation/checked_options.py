@@ -27,14 +27,14 @@ from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Source, rec
 from reid_dist.metrics.metric import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
-from reid_dist.relevance.protocols import PROTOCOLS, Protocol
+from reid_dist.relevance.protocols import PROTOCOLS, Protocol, frozen
 from reid_dist.reports.documents import plain
 from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
     from reid_dist.engine.outputs.partitions import Partitions
-    from reid_dist.stages.expansion import Step
-    from reid_dist.stages.reranking import Reranking
+    from reid_dist.stages.expansion.expansion_steps import Step
+    from reid_dist.stages.reranking.rerankers import Reranking
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ def _stages(values: EvaluationOptions) -> tuple[Reranking | None, tuple[Step, ..
     rerank: Reranking | None = None
     expand: tuple[Step, ...] = ()
     if values["rerank"] is not None:
-        from reid_dist.stages.reranking import parse_rerank
+        from reid_dist.stages.reranking.rerankers import parse_rerank
 
         rerank = parse_rerank(values["rerank"])
     if values["expand"] is not None:
-        from reid_dist.stages.expansion import parse_expand
+        from reid_dist.stages.expansion.expansion_steps import parse_expand
 
         expand = parse_expand(values["expand"])
     return rerank, expand
@@ -114,7 +114,7 @@ def _stages(values: EvaluationOptions) -> tuple[Reranking | None, tuple[Step, ..
 def _spelled(steps: tuple[Step, ...]) -> str | None:
     if not steps:
         return None
-    from reid_dist.stages.expansion import spelled
+    from reid_dist.stages.expansion.expansion_steps import spelled
 
     return spelled(steps)
 
@@ -221,11 +221,6 @@ def _exact(value: Any) -> str:
 
 def options_of(spec: Spec) -> EvaluationOptions:
     """Options of `evaluate` of a spec, except for its ground truth, of which it has the digest alone."""
-    protocol = Protocol(**{name: _frozen(value) for name, value in spec["protocol"].items()})
+    protocol = Protocol(**{name: frozen(value) for name, value in spec["protocol"].items()})
     values = {name: value for name, value in spec.items() if name in OPTIONS and name not in _INPUTS}
     return cast("EvaluationOptions", values | {"protocol": protocol, "collapse": protocol.collapse})
-
-
-def _frozen(value: Any) -> Any:
-    """Lists of JSON as the tuples of a protocol."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

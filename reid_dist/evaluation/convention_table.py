@@ -17,6 +17,7 @@ from reid_dist.core.findings import Finding
 from reid_dist.core.formatting import counted, integer
 from reid_dist.errors import InputError
 from reid_dist.evaluation.convention_settings import Code, Setting
+from reid_dist.evaluation.convention_stages import Stages
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metric
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports.digest import arrays_digest
@@ -53,6 +54,9 @@ class Target:
     number: str
     scale: int
     metrics: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.metric}={self.number}{'%' if self.scale == 100 else ''}"
 
     @property
     def digits(self) -> int:
@@ -149,13 +153,16 @@ class Row:
     Attributes
     ----------
     value
-        As ``evaluate(query, gallery, protocol=row.protocol, distance=row.distance, metrics=[row.metric])`` gives it.
+        As ``evaluate(query, gallery, protocol=row.protocol, distance=row.distance, metrics=[row.metric],
+        **row.stages.options)`` gives it.
     metric, distance
         Names.
+    stages
+        Expansion and re-ranking; neither for the features as they are.
     setting
         The protocol, and what it is composed of.
     same_as
-        Names of other settings that give the same ranks of these sets, under every distance of the table.
+        Names of other settings that give the same ranks of these sets, in every pass of the table.
     codes
         Published code that computes this, or one of those in `same_as`.
     n_query, n_valid
@@ -165,6 +172,7 @@ class Row:
     value: float
     metric: str
     distance: str
+    stages: Stages
     setting: Setting
     same_as: tuple[str, ...]
     codes: tuple[Code, ...]
@@ -176,12 +184,18 @@ class Row:
         """The protocol that reproduces the value."""
         return self.setting.protocol
 
+    @property
+    def run(self) -> tuple[str, str, str]:
+        """Distance, stages and setting by name: those of one evaluation, which gives every metric."""
+        return self.distance, self.stages.name, self.setting.name
+
     def describe(self) -> dict[str, Any]:
         """Return the row as plain values."""
         return {
             "value": self.value,
             "metric": self.metric,
             "distance": self.distance,
+            **self.stages.options,
             "protocol": self.setting.describe(),
             "invalid_query": self.protocol.invalid_query,
             "same_as": list(self.same_as),
@@ -210,7 +224,8 @@ class Conventions(Result):
     Attributes
     ----------
     rows
-        By distance, then by setting, then by metric.
+        By distance, then by setting, then by metric: first those of the features as they are, then those with each
+        expansion and re-ranking that is also tried.
     targets
         The numbers to be reproduced.
     candidates
@@ -231,7 +246,9 @@ class Conventions(Result):
     @property
     def result_digest(self) -> str:
         """SHA-256 over the values as exact bytes, with their conventions, 64 hexadecimal digits."""
-        names = (json.dumps([row.distance, row.setting.name, row.metric]) for row in self.rows)
+        names = (
+            json.dumps([row.distance, row.setting.name, row.metric, *row.stages.options.items()]) for row in self.rows
+        )
         return arrays_digest(
             {"conventions": {name: np.asarray(row.value) for name, row in zip(names, self.rows, strict=True)}}
         )
@@ -258,25 +275,25 @@ class Conventions(Result):
         """Return the conventions nearest to the targets, or without targets all of them: one table per distance."""
         if self.targets:
             return [self._nearest()]
-        distances = dict.fromkeys(row.distance for row in self.rows)
-        *others, last = [self._values(distance) for distance in distances]
+        *others, last = [self._values(*run) for run in dict.fromkeys((row.distance, row.stages) for row in self.rows)]
         return [*others, replace(last, notes=[*self._settings(), *self._facts()])]
 
     def records(self) -> Sequence[Table]:
         """Return all values in one long table, with targets those of the nearest conventions first."""
         places = dict.fromkeys(place for each in self.candidates for place in each.rows) or range(len(self.rows))
+        also = ["also"] if any(row.stages.name for row in self.rows) else []
         return [
             Table(
                 columns=[
                     Column("value", Kind.RESULT),
-                    *(Column(head, Kind.TEXT) for head in ("metric", "setting", "distance")),
+                    *(Column(head, Kind.TEXT) for head in ("metric", "setting", "distance", *also)),
                     *(Column(head, is_detail=True) for head in ("n_query", "n_valid")),
                     *(Column(head, Kind.TEXT, is_detail=True) for head in ("protocol", "computed_by")),
                 ],
                 rows=[
                     [
                         metric_cell(row.metric, row.value),
-                        *(row.metric, row.setting.name, row.distance),
+                        *(row.metric, row.setting.name, row.distance, *((row.stages.name,) if also else ())),
                         *(Cell(str(count), count) for count in (row.n_query, row.n_valid)),
                         *(json.dumps(row.setting.describe()), "; ".join(code.name for code in row.codes)),
                     ]
@@ -285,15 +302,15 @@ class Conventions(Result):
             )
         ]
 
-    def _values(self, distance: str) -> Table:
+    def _values(self, distance: str, stages: Stages) -> Table:
         """Settings in rows, metrics in columns."""
-        rows = [row for row in self.rows if row.distance == distance]
+        rows = [row for row in self.rows if (row.distance, row.stages) == (distance, stages)]
         values: dict[str, dict[str, float]] = {}
         for row in rows:
             values.setdefault(row.setting.name, {})[row.metric] = row.value
         metrics = list(dict.fromkeys(row.metric for row in rows))
         return Table(
-            title=f"Distance {distance}",
+            title=f"Distance {_under(distance, stages)}",
             columns=[Column("setting", Kind.NAME), *map(metric_column, metrics)],
             rows=[
                 [name, *(bare_cell(metric, each.get(metric, math.nan)) for metric in metrics)]
@@ -354,7 +371,7 @@ class Conventions(Result):
         groups: dict[tuple[object, ...], list[Candidate]] = {}
         for each in self.candidates:
             row = self.rows[each.rows[0]]
-            groups.setdefault((row.setting.name, row.distance, each.differences), []).append(each)
+            groups.setdefault((*row.run, each.differences), []).append(each)
         return list(groups.values())
 
     def _convention(self, group: Sequence[Candidate]) -> str:
@@ -364,7 +381,7 @@ class Conventions(Result):
         codes = [code.name for rows in each for code in rows[0].codes if all(code in row.codes for row in rows)]
         first = each[0][0]
         by = f" ({', '.join(dict.fromkeys(codes))})" if codes else ""
-        return f"{metrics}; {first.setting.name}; {first.distance}{by}"
+        return f"{metrics}; {first.setting.name}; {_under(first.distance, first.stages)}{by}"
 
     def _meanings(self) -> Iterator[Note]:
         """What the targets may mean."""
@@ -429,9 +446,9 @@ def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Can
     """Conventions for all targets, the nearest first; CMC at several ranks are of one kind."""
     if not targets:
         return ()
-    of_run: dict[tuple[str, str], dict[str, int]] = {}
+    of_run: dict[tuple[str, str, str], dict[str, int]] = {}
     for number, row in enumerate(rows):
-        of_run.setdefault((row.distance, row.setting.name), {})[row.metric] = number
+        of_run.setdefault(row.run, {})[row.metric] = number
     # Meanings of a name by their number; targets of one family, such as CMC@1 and CMC@5, share it.
     families: dict[str, int] = {}
     for target in targets:
@@ -459,3 +476,8 @@ def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Can
 
 def _family(target: Target) -> str:
     return parse_metric(target.metric).family.name
+
+
+def _under(distance: str, stages: Stages) -> str:
+    """Distance, and the options that reproduce what is done before and after it."""
+    return " ".join([distance, *(f"--{name} '{spec}'" for name, spec in stages.options.items())])

@@ -89,6 +89,15 @@ def changes_every_night(entry: Entry, earlier: Sequence[Run]) -> bool:
     return len(digests) == 2 + _EVERY and all(near != far for near, far in itertools.pairwise(digests))
 
 
+def content_digests(entry: Entry) -> dict[str, Any]:
+    """Return the digest of the content of every input by its name."""
+    return {
+        name: described.get("content_digest")
+        for name, described in entry.inputs.items()
+        if isinstance(described, Mapping)
+    }
+
+
 def causes(before: Entry, after: Entry) -> Iterator[Cause]:
     """Yield all differences of two entries of one job that a result may depend on, by kind."""
     # Digests decide: a store may move, and a description may be reworded.

@@ -9,13 +9,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.reports.documents import make_frame
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
 
 if TYPE_CHECKING:
+    from reid_dist.reports.shown_query import ShownQuery
     from reid_dist.reports.tabular.table import Table
+    from reid_dist.stores import LabelledSet
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -100,13 +103,51 @@ class Report(ReportData):
 
         return plot_chart(curve_chart(curve, {name or self.heading.title: self}, metric, bands=True), ax)
 
+    def show_query(
+        self,
+        row: int,
+        *,
+        depth: int = 10,
+        query: LabelledSet | str | PathLike[str] | None = None,
+        gallery: LabelledSet | str | PathLike[str] | None = None,
+        image_root: str | PathLike[str] | None = None,
+    ) -> ShownQuery:
+        """Show a query with the nearest items of its list as thumbnails, each marked right, wrong or junk.
+
+        A notebook shows the pictures; `ShownQuery.save` writes them as one HTML file.  The report needs top-k lists
+        (``evaluate(…, topk=10)``), and both sides image paths.
+
+        Parameters
+        ----------
+        row
+            Of the query, from 0.
+        depth
+            Most items of the list, junk included; 10 by default.
+        query, gallery
+            The sets that were evaluated, or where they are now; None for where the run found them.  Sets that were in
+            memory must be passed.
+        image_root
+            Directory where relative image paths start; None for that of the run, or else the current directory.
+
+        Raises
+        ------
+        InputError
+            If there are no lists, no such row, no image paths, Pillow is not installed, no picture can be read, or a
+            side has other labels than the run had.
+        StoreNotFoundError
+            If a side is not where it was, or was in memory.
+        """
+        from reid_dist.reports.shown_query import show_query
+
+        return show_query(self, row, depth=depth, query=query, gallery=gallery, image_root=image_root)
+
     def tables(self) -> Sequence[Table]:
         """Return the table of all metrics, with their intervals and conventions, and what they rest on below."""
         from reid_dist.reports.console import report_table
 
         return [report_table(self)]
 
-    def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:
+    def to_pandas(self, table: str = "per_query") -> Any:
         """Return a `pandas.DataFrame`.
 
         Parameters
@@ -115,7 +156,9 @@ class Report(ReportData):
             ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` first,
             and ``camid``, ``item_id`` and ``image_path`` where there are any, then all other arrays of `per_query`.
             ``"metrics"``: one row per metric, with ``value``, the ends ``low`` and ``high`` of its interval (NaN for
-            none) and its ``definition``.
+            none) and its ``definition``.  A breakdown of the report, such as ``"camera"``: one row per group, pair of
+            cameras or gallery size, with each metric, and with ``_low`` and ``_high`` after its name the ends of its
+            interval, if there are any.
 
         Raises
         ------
@@ -127,8 +170,12 @@ class Report(ReportData):
             items = {} if self.names is None else self.names.query
             values: dict[str, Any] = {**{name: self.per_query[name] for name in first}, **items, **self.per_query}
             return make_frame(values, index="query")
+        if table in self.breakdowns:
+            from reid_dist.reports.sections.breakdown_section import breakdown_columns
+
+            return make_frame(breakdown_columns(table, self.breakdowns[table]), index="row")
         if table != "metrics":
-            raise InputError(f"table must be 'per_query' or 'metrics', found {table!r}")
+            raise InputError(did_you_mean("table", str(table), ["per_query", "metrics", *self.breakdowns]))
         from reid_dist.reports.sections.metrics import metric_names
 
         names = metric_names(self)

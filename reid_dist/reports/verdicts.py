@@ -64,8 +64,12 @@ def verdict_of(
     return verdict_of_interval(difference, interval, smallest_effect=smallest_effect, agrees=agrees)
 
 
-def verdict_of_interval(difference: float, interval: Interval, *, smallest_effect: float, agrees: bool = True) -> str:
+def verdict_of_interval(
+    difference: float, interval: Interval, *, smallest_effect: float, agrees: bool = True, lower_is_better: bool = False
+) -> str:
     """Return the verdict by an interval that has its level for few units, too, or where a test `agrees`."""
+    if lower_is_better:
+        difference, interval = -difference, Interval(-interval.high, -interval.low)
     if agrees and abs(difference) >= smallest_effect - ROUNDING:
         if interval.high < 0:
             return WORSE

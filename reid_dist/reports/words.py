@@ -104,10 +104,12 @@ def resampled(confidence: Mapping[str, Any]) -> str:
         "identity": "query identities (cluster bootstrap: each identity with all its queries)",
         "query": "queries (each on its own)",
     }.get(confidence["unit"], confidence["unit"])
+    families = map(metric_family, confidence.get("intervals", ()))
+    at_rates = any(family is not None and family.takes_share for family in families)
     return (
         f"{100 * confidence['level']:g} % confidence intervals, [low, high], from "
         f"{counted(confidence['n_resamples'], 'resample')} of the {drawn}, seed {confidence['seed']}; the gallery "
-        "stays as it is"
+        f"stays as it is{', and so do thresholds at false accept rates' if at_rates else ''}"
     )
 
 

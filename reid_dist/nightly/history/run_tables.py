@@ -11,9 +11,17 @@ from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.metric import headline_metrics, reported_name
 from reid_dist.nightly.history.export import COLUMNS, to_document, to_rows
-from reid_dist.nightly.history.history_values import DONE, FINISHED, Entry, Estimate, Run, run_state
-from reid_dist.nightly.outcomes import Streak
-from reid_dist.nightly.wording import brief_verdict, decider_text, difference_text, finding_text, lasting_text
+from reid_dist.nightly.history.history_values import DONE, FINISHED, INCOMPARABLE, Entry, Estimate, Run, run_state
+from reid_dist.nightly.outcomes import MOVED, Streak
+from reid_dist.nightly.wording import (
+    SIGNS,
+    brief_verdict,
+    decider_text,
+    difference_text,
+    finding_text,
+    lasting_text,
+    sign_of_finding,
+)
 from reid_dist.reports.documents import Result
 from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, bare_cell, metric_cell, metric_column
 
@@ -103,10 +111,15 @@ class ShownRun(Result):
         """Yield the metrics of an entry, and all changes with the verdict on each and the test that decides on it."""
         shown = {name: estimate for name, estimate in entry.metrics.items() if chosen is None or name in chosen}
         changes = [
-            [finding.gate, change.name, difference_text(change) or "-", change.verdict, decider_text(change) or "-"]
+            [
+                *(finding.gate, change.name, difference_text(change) or "-"),
+                *(SIGNS[change.verdict].words, decider_text(change) or "-"),
+            ]
             for finding in entry.findings
             for change in finding.changes
-            if chosen is None or change.name in chosen or change.name not in entry.metrics
+            # Of what was not compared the line of its gate says why.
+            if change.verdict != INCOMPARABLE
+            and (chosen is None or change.name in chosen or change.name not in entry.metrics)
         ]
         metrics = Table(
             title=entry.name,
@@ -135,9 +148,8 @@ def _facts(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
     if entry.reused:
         yield "reused", ", ".join(entry.reused)
     for finding in entry.findings:
-        alarm = f" ({finding.alarm})" if finding.alarm else ""
         against = "" if finding.baseline is None else f" [run {finding.baseline}]"
-        yield finding.gate, f"{finding.verdict}{alarm}: {finding_text(finding)}{against}"
+        yield finding.gate, f"{sign_of_finding(finding).words}: {finding_text(finding)}{against}"
     if entry.accepted:
         yield "accepted", entry.accepted
     for what, digest in (("inputs", entry.input_digest), ("job", entry.job_digest), ("result", entry.result_digest)):
@@ -157,7 +169,7 @@ def entry_verdict(entry: Entry) -> str:
     words = [f"{', '.join(gates)} {verdict}" for verdict, gates in by_verdict.items()]
     if len(by_verdict) == 1:
         words = list(by_verdict)
-    words += [entry.alarm] if entry.alarm else []
+    words += [SIGNS[MOVED].words] if entry.alarm else []
     if entry.accepted:
         words.append(f"accepted: {entry.accepted}")
     return "; ".join(words) or "no verdict"

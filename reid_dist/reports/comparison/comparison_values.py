@@ -96,7 +96,7 @@ class MetricComparison:
     interval
         Of the difference; None without a test.
     p_value
-        Two-sided, of the hypothesis that nothing changed; None without a test.
+        Two-sided, of the hypothesis that nothing changed; None without a paired test.
     verdict
         ``better``, ``worse``, ``same`` or ``undecided``, see :mod:`reid_dist.reports.verdicts`; None without a test.
     untested

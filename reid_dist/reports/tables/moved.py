@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.reports.browse.subject import image_roots, open_subject
+from reid_dist.reports.browse.subject import open_subject
 from reid_dist.reports.comparison.comparison_values import Comparison
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.reports.ranked_pictures import RankedPictures
+from reid_dist.reports.recorded_sides import image_roots
 from reid_dist.reports.report import Report
 from reid_dist.reports.tables.run_table_values import MovedQueries, MovedQuery
 
@@ -59,6 +60,6 @@ def _pictures(report: Report, rows: Sequence[int], roots: Sequence[Path]) -> tup
     if subject.query is None or subject.gallery is None:
         side = "query" if subject.query is None else "gallery"
         raise InputError(f"the {side} set of {report.heading.title} is not at {report.inputs[side]['uri']}")
-    sides = [ImageSet(each.image_paths, each.pids, each.camids) for each in (subject.query, subject.gallery)]
+    sides = [ImageSet.of(each) for each in (subject.query, subject.gallery)]
     pictures = make_pictures(report, *sides, chosen=rows, n_hardest=0, depth=_DEPTH, root=roots, tables=False)
     return {shown.query.row: shown for shown in pictures.queries}, pictures.note

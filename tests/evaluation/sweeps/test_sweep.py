@@ -17,7 +17,7 @@ from reid_dist.errors import InputError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation import sweeps
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.sweeps import SweepReport
-from reid_dist.stages.reranking import RERANKERS
+from reid_dist.stages.reranking.rerankers import RERANKERS
 
 METRICS = ["mAP", "CMC@1", "mINP"]
 
