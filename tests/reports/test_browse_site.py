@@ -155,6 +155,13 @@ def test_pictures_kept_in_memory_are_bounded(plain: Report, place: Path, monkeyp
     assert site.thumbnails.get("query", 1) == made[0]
 
 
+def test_the_style_is_complete(plain: Report, place: Path) -> None:
+    style = (site_of(plain, place).content("browse.css") or b"").decode()
+    assert "{%" not in style
+    assert ".tile.wrong img" in style
+    assert "#queries" in style or "#table" in style
+
+
 def test_bars_and_hard_queries_of_the_report_lead_to_their_lists(plain: Report, place: Path) -> None:
     values = plain.per_query["AP"].copy()
     # Values at the ends of bins are in one bin each.

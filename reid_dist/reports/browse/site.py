@@ -118,7 +118,9 @@ class Site:
             PAGE: self._page,
             REPORT: lambda: render_html(self.subject.report, PAGE).encode("utf-8", "replace"),
             "browse.js": lambda: _template("browse.js"),
-            "browse.css": lambda: _template("page.css") + _template("browse.css"),
+            "browse.css": lambda: (
+                page_environment().get_template("page.css").render().encode() + _template("browse.css")
+            ),
             "data/run.js": lambda: _call("run", self._run()),
         }
         return makers[name]() if name in makers else None
