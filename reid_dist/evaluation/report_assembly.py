@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 
 Float64 = NDArray[np.float64]
 
+# Of both sides; some tens of megabytes.
+_MOST_PATHS = 200_000
+
 _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family.in_every_report}
 
 
@@ -156,13 +159,15 @@ def make_report(
 def _hardest(report: Report, query: LabelledSet, gallery: LabelledSet, items: RankedQueries) -> list[dict[str, Any]]:
     """The hardest queries, each with the nearest of its relevant items."""
     nearest = items.indptr[:-1]
+    # Paths are read as a whole: with lists they were already, and without them if they are few.
+    with_paths = report.topk is not None or query.n_rows + gallery.n_rows <= _MOST_PATHS
     return [
         {
             "query": row,
             "gallery": int(items.row[nearest[row]]),
             "rank": int(items.rank[nearest[row]]),
             "distance": float(items.distance[nearest[row]]),
-            **labels_as_given((query, gallery), (row, int(items.row[nearest[row]]))),
+            **labels_as_given((query, gallery), (row, int(items.row[nearest[row]])), with_paths=with_paths),
         }
         for row in report.hardest_queries().tolist()
         if items.n_relevant[row]
