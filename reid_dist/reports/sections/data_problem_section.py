@@ -36,10 +36,7 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
             "doubtful identity pair",
             problems["n_identities"],
             [*_item_columns(identities, "", ""), Column("evidence")],
-            [
-                [*_items(each, ("query", "query"), each["queries"], pictures), f"{each['evidence']:.1f}"]
-                for each in identities
-            ],
+            [[*_items(each, pictures), f"{each['evidence']:.1f}"] for each in identities],
             "The queries of each of the two are nearer to items of the other one than those of most identities are to "
             f"any other: perhaps one identity with two labels. {_EVIDENCE}",
         )
@@ -55,7 +52,7 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
             [
                 [
                     each["side"],
-                    *_pair(each, pictures),
+                    *_items(each, pictures),
                     distance(each["distance"]),
                     distance(each["own"]),
                     f"{each['evidence']:.1f}",
@@ -71,7 +68,7 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
             problems["n_duplicates"],
             [*_item_columns(problems["duplicates"]), Column("distance"), Column("relevant", Kind.TEXT)],
             [
-                [*_pair(each, pictures), distance(each["distance"]), "yes" if each["relevant"] else "no"]
+                [*_items(each, pictures), distance(each["distance"]), "yes" if each["relevant"] else "no"]
                 for each in problems["duplicates"]
             ],
             "A query and a kept gallery item with equal features, or nearly so: perhaps one picture in both sets. A "
@@ -103,23 +100,20 @@ def _table(noun: str, n: int, columns: Sequence[Column], rows: Sequence[Row], wo
 
 def _item_columns(pairs: Sequence[Mapping[str, Any]], *sides: str) -> list[Column]:
     """Columns of the labels of both items of each pair."""
-    kinds = {"row": Kind.NUMBER, "pid": Kind.NUMBER, "camera": Kind.NUMBER, "file": Kind.FILE}
-    shown = [name for name, entry in _ENTRIES.items() if entry in pairs[0]]
+    names = ["row", *(name for name, entry in _ENTRIES.items() if entry in pairs[0])]
+    kinds = {"file": Kind.FILE}
     return [
-        Column(f"{side} {name}".strip(), kinds[name])
+        Column(f"{side} {name}".strip(), kinds.get(name, Kind.NUMBER))
         for side in sides or ("query", "gallery")
-        for name in ("row", *shown)
+        for name in names
     ]
 
 
-def _pair(pair: Mapping[str, Any], pictures: Pictures) -> list[Cell]:
-    return _items(pair, ("query", "gallery"), (pair["query"], pair["gallery"]), pictures)
-
-
-def _items(pair: Mapping[str, Any], sides: Sequence[str], rows: Sequence[int], pictures: Pictures) -> list[Cell]:
-    """Row, labels and file of both items of a pair, the file with its picture."""
+def _items(pair: Mapping[str, Any], pictures: Pictures) -> list[Cell]:
+    """Row, labels and file of both items of a pair, of two queries or one of each side; the file with its picture."""
+    items = [(side, pair[side]) for side in ("query", "gallery") if side in pair]
     cells = []
-    for at, (side, row) in enumerate(zip(sides, rows, strict=True)):
+    for at, (side, row) in enumerate(items or [("query", row) for row in pair["queries"]]):
         cells.append(Cell(str(row)))
         for name, entry in _ENTRIES.items():
             if entry in pair:

@@ -58,7 +58,7 @@ def hardest_table(report: ReportData, explorer: str = "") -> Table:
         return f"{explorer}#q={row}" if explorer else f"#query-{row}" if row in on_page else ""
 
     def file(side: str, row: int) -> Cell:
-        pair = pairs.get(row, {})
+        pair = pairs.get(row)
         return Cell(pair["paths"][side == "gallery"], image=pictures.thumbnail(side, pair[side])) if pair else Cell("")
 
     parts: list[tuple[Column, Callable[[int], Cell | str]]] = [
