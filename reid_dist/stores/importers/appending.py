@@ -86,7 +86,7 @@ def append(
         part = parts[0]
         with StoreAppender(
             store,
-            {**origin_of(opened.uri, options), "notes": list(part.notes)},
+            {**origin_of(opened.uri, options), "notes": [*opened.notes, *part.notes]},
             dim=part.features.shape[1],
             comes_as=part.features.dtype,
             dtype=dtype,
