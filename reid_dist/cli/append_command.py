@@ -36,7 +36,8 @@ def command(store: str, source: str, **options: Any) -> None:
 
     The store is then what `ingest` would have made of all rows at once, with the same content digest. Only the new rows
     are written, with the last chunk and the labels. A command that is killed leaves the old store or the new one, and
-    evaluations that have opened the old one go on with it.
+    evaluations that have opened the old one go on with it. Other readers of Zarr see only the first rows of a store to
+    which rows were appended: give them what `reid-dist ingest STORE` makes of it.
 
     Features, labels and names must be like those of the store: the same dimension, labels and label columns, and rows
     of length 1 if those of the store are. Options for labels are those of `ingest`.

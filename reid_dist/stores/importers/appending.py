@@ -39,6 +39,9 @@ def append(
     afterwards where they have opened it before.  A process that is killed leaves the old store or the new one.  Written
     are the new rows, the last chunk of the old ones if it is not full, and all labels.
 
+    Rows are then in several arrays of Zarr, of which another program that opens ``features`` sees only the first: give
+    it what `ingest` makes of the store, which has one.
+
     Parameters
     ----------
     store
