@@ -36,7 +36,8 @@ def command(store: str, source: str, **options: Any) -> None:
 
     The store is then what `ingest` would have made of all rows at once, with the same content digest. Only the new rows
     are written, with the last chunk and the labels. A command that is killed leaves the old store or the new one, and
-    evaluations that have opened the old one go on with it.
+    evaluations that have opened the old one go on with it. Other readers of Zarr see only the first rows of a store to
+    which rows were appended: give them what `reid-dist ingest STORE` makes of it.
 
     Features, labels and names must be like those of the store: the same dimension, labels and label columns, and rows
     of length 1 if those of the store are. Options for labels are those of `ingest`.
@@ -48,22 +49,22 @@ def command(store: str, source: str, **options: Any) -> None:
       reid-dist append data/named.zarr features.npy --names list.txt --drop-pid -1
     """
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.stores import FeatureSet
     from reid_dist.stores.importers import append
     from reid_dist.stores.repeated_items import repeat_notes
+    from reid_dist.stores.stored import StoreReader
 
     arrays = {name: options.pop(name) for name in ingest_command.array_names() if name in options}
     options["words"] = ingest_command.words_of(options["words"])
-    n_before = FeatureSet.open(store).n_rows
     with rows_progress() as progress:
         named = {name: value for name, value in arrays.items() if value is not None}
         grown = append(store, source, named, progress=progress, **options)
     identities = counted(ingest_command.identities(grown), "identity")
+    appended = StoreReader.open(grown.uri).manifest.source["appended"][-1]
     click.echo(
-        f"{grown.uri}: {grown.n_rows - n_before} rows appended, {grown.n_rows} x {grown.dim} {grown.dtype}, "
+        f"{grown.uri}: {appended['rows']} rows appended, {grown.n_rows} x {grown.dim} {grown.dtype}, "
         f"{identities}, content {grown.content_digest[:16]}"
     )
-    for word, text in lines_of(repeat_notes(grown, "set")):
+    for word, text in [*(("note", note) for note in appended["notes"]), *lines_of(repeat_notes(grown, "set"))]:
         click.echo(without_controls(f"  {word}: {text}"))
 
 

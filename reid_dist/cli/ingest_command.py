@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reid_dist.cli.click_options import chunk_option
+from reid_dist.cli.click_options import chunk_option, shared_options
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.findings import lines_of
 from reid_dist.core.formatting import counted
+from reid_dist.evaluation.options import LEFT_OUT
 
 if TYPE_CHECKING:
     from reid_dist.stores import FeatureSet
@@ -146,25 +147,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @chunk_option
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
-@click.option(
-    "--exclude",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Leave out the rows that FILE lists (text with one a line, .csv or .npy) by number from 0, item id or image "
-    "path; a first line row, item_id or image_path says which. Repeatable.",
-)
-@click.option(
-    "--drop-duplicates",
-    type=click.Choice(["item_ids", "image_paths", "features"]),
-    help="Keep the first row of every item id or image path, or of bit-identical features, and leave out its repeats.",
-)
-@click.option(
-    "--left-out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write every row that these two leave out, and every entry that names no row, as CSV.",
-)
+@shared_options(*LEFT_OUT)
 @click.option(
     "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
 )

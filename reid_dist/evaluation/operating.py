@@ -461,7 +461,8 @@ class RecordedRanking:
         """Refuse sets with another content than those of the run."""
         for side, opened in (("query", query), ("gallery", gallery)):
             if opened.content_digest != self.spec[side]:
+                lists = " (or a list of rows that it leaves out)" if "exclude" in self.spec else ""
                 raise InputError(
-                    f"{side} {opened.describe()['uri']} has changed since the run: its content digest is "
+                    f"{side} {opened.describe()['uri']}{lists} has changed since the run: its content digest is "
                     f"{opened.content_digest[:16]}, that of the run {self.spec[side][:16]}; {_AGAIN}"
                 )

@@ -368,8 +368,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Leave out the rows of either side that FILE lists (text with one a line, .csv or .npy) by item id, "
-            "image path, or number and side; repeatable.",
+            help="Leave out the rows that FILE lists (text with one a line, .csv or .npy) by item id, image path, or "
+            "number from 0; a first line row, item_id or image_path says which, and a column side of a .csv says "
+            "which of two sides. Repeatable.",
             doc="Lists of rows to leave out of both sides; see `reid_dist.stores.importers.exclusion`.",
         ),
     ]
@@ -379,7 +380,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Keep the first row of every item id or image path, or of bit-identical features, on each side.",
+            help="Keep the first row of every item id or image path, or of bit-identical features, on each side, and "
+            "leave out its repeats.",
             doc="Keep the first row of every item id or image path, or of bit-identical features, on each side.",
         ),
     ]

@@ -10,9 +10,8 @@ from numpy.typing import DTypeLike
 
 from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, Progress
-from reid_dist.stores.importers.exclusion import write_table
-from reid_dist.stores.importers.ingestion import RowsReporter, copy_rows, origin_of
-from reid_dist.stores.importers.label_options import LabelFields, LabelOptions, Location
+from reid_dist.stores.importers.ingestion import RowsReporter, copy_rows, list_left_out, origin_of
+from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import label_parts
 from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.source import open_source
@@ -30,7 +29,6 @@ def append(
     format_name: str | None = None,
     dtype: DTypeLike | None = None,
     allow_zero: bool = False,
-    left_out: Location | None = None,
     progress: Progress | None = None,
     **labels: Unpack[LabelFields],
 ) -> FeatureSet:
@@ -40,6 +38,9 @@ def append(
     and cameras are numbered anew over all of them.  Until the append ends, readers see the old store, and so they do
     afterwards where they have opened it before.  A process that is killed leaves the old store or the new one.  Written
     are the new rows, the last chunk of the old ones if it is not full, and all labels.
+
+    Rows are then in several arrays of Zarr, of which another program that opens ``features`` sees only the first: give
+    it what `ingest` makes of the store, which has one.
 
     Parameters
     ----------
@@ -53,8 +54,6 @@ def append(
         That of the store, to which new rows are rounded; rows that would be rounded are refused when None.
     allow_zero
         Keep rows of zeros; they are refused otherwise, unless the store was made with them.
-    left_out
-        A CSV file to write the rows of the source to that `exclude` and `drop_duplicates` leave out.
     progress
         Called after every block of rows.
     **labels
@@ -88,11 +87,9 @@ def append(
                 "ingest`, and append one of these"
             )
         part = parts[0]
-        if left_out is not None and part.left_out is not None:
-            write_table(left_out, [(part.role or "", part.left_out)])
         with StoreAppender(
             store,
-            {**origin_of(opened.uri, options), "notes": list(part.notes)},
+            {**origin_of(opened.uri, options), "notes": [*opened.notes, *part.notes]},
             dim=part.features.shape[1],
             comes_as=part.features.dtype,
             dtype=dtype,
@@ -101,4 +98,5 @@ def append(
         ) as writer:
             report = RowsReporter(progress, part.n_rows)
             copy_rows(part, opened.uri, writer, writer.allow_zero, report)
+            list_left_out(parts, options)
     return FeatureSet.open(writer.uri)

@@ -26,7 +26,8 @@ def arrays_of_frame(
 
     Parameters are those of `FeatureSet.from_frame`, with the columns of labels by what they are.
     """
-    further = columns if isinstance(columns, Mapping) else {name: name for name in columns}
+    listed = (columns,) if isinstance(columns, str) else columns
+    further = listed if isinstance(listed, Mapping) else {name: name for name in listed}
     with open_frame(frame, features=features) as source:
         for name in [*filter(None, labels.values()), *further.values()]:
             if name in source.refused:

@@ -139,7 +139,7 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     for each in sets:
         _check_pids(each, source, options)
     sets, vocabularies = _numbered(sets, source)
-    exclusion = Exclusion(options.exclude, options.drop_duplicates)
+    exclusion = options.exclusion
     items = [_items(each, vocabularies) for each in sets] if exclusion else []
     listed = exclusion.listed([(each.part.role, held) for each, held in zip(sets, items, strict=False)])
     notes = (*unread_notes(source, parts), *listed.note)

@@ -143,7 +143,14 @@ def open_frame(frame: Frame, where: str = "the data frame", *, features: str | S
             f"{where} is {type(frame).__name__}; give a data frame of pandas or polars, or a table of Arrow"
         )
     arrow = require("pyarrow", "parquet")
-    table = arrow.table(frame)
+    try:
+        table = arrow.table(frame)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        # Of a series, of columns that share a name, and of values of several types in one column.
+        raise InputError(
+            f"{where} is not a table of columns of one type each: {' '.join(str(error).split())}; give the columns "
+            "that are needed, each of one type and under a name of its own"
+        ) from None
 
     def batches(columns: list[str], start: int) -> Generator[tuple[int, Any]]:
         for batch in table.select(columns).slice(start).to_batches(_BATCH_ROWS):
@@ -192,7 +199,7 @@ def _chosen(
     where: str, found: Mapping[str, RowArray | str], n_rows: int, batches: Batches, features: str | Sequence[str]
 ) -> RowArray:
     """Features of columns that were chosen."""
-    names = _with_prefix(where, found, features) if isinstance(features, str) else list(features)
+    names = _with_prefix(where, found, features) if isinstance(features, str) else [*map(str, features)]
     columns = []
     for name in names:
         column = found.get(name)
