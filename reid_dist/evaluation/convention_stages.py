@@ -48,6 +48,8 @@ class Stages:
         *before, last = parse_spec("re-ranking or expansion", text, nested=True)
         known = [*RERANKERS.names(), *EXPANSIONS.names()]
         for call in (*before, last):
+            if call.name == EVERY_TREATMENT:
+                raise InputError(f"{call.name} stands for each of {', '.join(TREATMENTS)}, and alone; found {text!r}")
             if call.name not in known:
                 raise UnknownNameError(did_you_mean("re-ranking or expansion", call.name, [*known, EVERY_TREATMENT]))
         if misplaced := [call.name for call in before if call.name in RERANKERS]:

@@ -285,8 +285,9 @@ class _Outputs(TypedDict, total=False):
             limits=(0, 1),
             exclusive=True,
             refused_by=(SPLITS, SWEEP),
-            help="Level of the bootstrap intervals.",
-            doc="Level of the bootstrap intervals of all means (by identity); None for none.",
+            help="Level of the bootstrap intervals; that of EER takes one more pass.",
+            doc="Level of the bootstrap intervals of all means (by identity); None for none. That of EER takes one "
+            "more pass over all pairs.",
         ),
     ]
     seed: Annotated[

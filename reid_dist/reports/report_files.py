@@ -124,7 +124,7 @@ def refuse_existing(path: Path, option: str = "--output") -> None:
 def write_or_refuse(path: Path, content: str | bytes) -> None:
     """Write a new file, whole or not at all; refuse one that exists."""
     refuse_existing(path)
-    encoded = content.encode() if isinstance(content, str) else content
+    encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         write_together(path.parent, {path.name: lambda file: file.write(encoded)})
     except StoreError as error:
