@@ -1,18 +1,21 @@
 """The exceptions of the package.
 
 Every class has a built-in second parent, so that built-in names catch it, and an ``exit_code``, so that the command
-line needs no table of its own.  A message states what was wrong, what was found and what to do.  All are built from one
-message, hence survive pickling between processes.
+line needs no table of its own.  A message is one line: what is wrong and where, what was found, and what to do.
+Whatever is long or many (whole digests, every fault of a file) follows as details.  All are built from one message, and
+keep the details as an attribute, hence survive pickling between processes.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Final
 
 __all__ = [
     "ClusterError",
     "DamagedPartError",
     "DamagedStoreError",
+    "FaultsError",
     "IncompleteStoreError",
     "InputError",
     "PlanError",
@@ -26,6 +29,10 @@ __all__ = [
 ]
 
 
+LONGEST_MESSAGE: Final = 160
+"""Characters of a message that a terminal shows in two lines; what is longer goes into details."""
+
+
 class ReidDistError(Exception):
     """Any error that this package raises on purpose.
 
@@ -33,9 +40,20 @@ class ReidDistError(Exception):
     ----------
     exit_code
         What the command ends with: 2 for wrong usage or bad input, 3 for a run that failed.
+    details
+        Lines after the message.  The command prints them indented, ``--log-json`` has them as a list, and tracebacks
+        show them as notes.
     """
 
     exit_code: ClassVar[int] = 3
+    details: tuple[str, ...] = ()
+
+    def __init__(self, message: object = "", *, details: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        if lines := tuple(details):
+            self.details = lines
+            for line in lines:
+                self.add_note(f"  {line}")
 
 
 class InputError(ReidDistError, ValueError):
@@ -43,9 +61,28 @@ class InputError(ReidDistError, ValueError):
 
     exit_code = 2
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Each fault in one line."""
+        return ("; ".join((str(self), *self.details)),)
+
+
+class FaultsError(InputError):
+    """Several faults of one input at once; each of the details is one."""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Each fault in one line."""
+        return self.details
+
 
 class UnknownNameError(InputError, LookupError):
     """A name that is not in its registry; the message holds the nearest known one."""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The message, without all other known names."""
+        return (str(self),)
 
 
 class PlanError(ReidDistError, MemoryError):
@@ -107,3 +144,20 @@ class RunFailedError(ReidDistError, RuntimeError):
 
 class ShortageError(RunFailedError, MemoryError):
     """A thread or an open file that the system does not give this process."""
+
+
+def refusal(faults: Sequence[str], what: str = "", count: int | None = None) -> InputError:
+    """Return one error with all faults, at least one, of an input, which messages call `what`.
+
+    `count` is their number where `faults` are only the first.
+    """
+    if len(faults) == 1:
+        return InputError(f"{what}: {faults[0]}" if what else faults[0])
+    number = f"{count or len(faults)} problems"
+    return FaultsError(f"{what} has {number}" if what else number, details=faults)
+
+
+def refuse(faults: Sequence[str], what: str = "", count: int | None = None) -> None:
+    """Raise the `refusal` of faults, if there are any."""
+    if faults:
+        raise refusal(faults, what, count)

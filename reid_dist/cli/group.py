@@ -9,7 +9,6 @@ import contextlib
 import difflib
 import gc
 import importlib
-import io
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_
 from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.core.address_space import address_space, require_address_space
 from reid_dist.core.credentials import without_controls, without_credentials
+from reid_dist.errors import ReidDistError
 
 _COMMANDS = {
     "demo": "Generate a small synthetic data set, evaluate it and write the reports.",
@@ -170,16 +170,23 @@ def _invoke(words: list[str]) -> Any:
         return end.exit_code
 
 
+def _lines_of(error: Exception) -> list[str]:
+    """Message of an error, and its details."""
+    if isinstance(error, ReidDistError):
+        return [str(error), *error.details]
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        usage = error.ctx.get_usage().splitlines()
+        return [error.format_message(), *map(str.strip, usage), f"Help: {error.ctx.command_path} --help"]
+    return [error.format_message() if isinstance(error, click.ClickException) else str(error)]
+
+
 def _say_error(error: Exception, code: int) -> None:
-    """Print an error on standard error."""
-    if code == ABORTED:
-        text = str(error)
-    elif isinstance(error, click.ClickException):
-        shown = io.StringIO()
-        error.show(shown)
-        text = shown.getvalue().removesuffix("\n")
+    """Print an error on standard error, its details on indented lines."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        text = error.format_message()
     else:
-        text = f"Error: {error}"
+        text = "\n  ".join(_lines_of(error))
+        text = text if code == ABORTED else f"Error: {text}"
     with contextlib.suppress(OSError):
         click.echo(without_controls(without_credentials(text)), err=True)
 
@@ -189,8 +196,8 @@ def _run_with_events(words: list[str], log: EventLog) -> int:
     began = time.monotonic()
 
     def write_error(error: Exception, code: int) -> None:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        log.write("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
+        message, *details = map(without_credentials, _lines_of(error))
+        log.write("error", message=message, details=details, kind=type(error).__name__, exit_code=code)
 
     log.write("started", command=words[0], version=__version__)
     try:

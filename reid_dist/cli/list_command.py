@@ -44,12 +44,11 @@ def command(kind: str, name: str | None, *, as_json: bool) -> None:
       reid-dist list layouts msmt17
       reid-dist list benchmarks --json
     """
-    from reid_dist.core.registry import did_you_mean
-    from reid_dist.errors import UnknownNameError
+    from reid_dist.core.registry import unknown_name
 
     entries = {entry.name: entry for entry in _entries(kind)}
     if name is not None and name not in entries:
-        raise UnknownNameError(did_you_mean(_registry(kind).kind, name, entries))
+        raise unknown_name(_registry(kind).kind, name, entries)
     chosen = list(entries.values()) if name is None else [entries[name]]
     if as_json:
         records = [_record(entry) for entry in chosen]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, have
 from reid_dist.core.numeric import is_whole
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.engine.distances import Distance
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.metrics.metric import LARGEST_RANK, METRICS, NEAREST, PAIRS, PROBES, RANKS, SINGLE_SHOT, Metric
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
@@ -49,10 +49,14 @@ def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> No
         if distance.needs_length and features.n_zero_rows and not features.allow_zero:
             rows = ", ".join(map(str, features.first_zero_rows))
             more = ", …" if features.n_zero_rows > len(features.first_zero_rows) else ""
+            what = f"{counted(features.n_zero_rows, 'row')} of {features.n_rows:,}"
             raise InputError(
-                f"{features.n_zero_rows} of {features.n_rows} {side} rows are zero vectors (rows {rows}{more}), which "
-                f"have no direction under {distance.name}; drop them, or allow them (allow_zero=True, ingest "
-                "--allow-zero): they are then at distance 1 from everything"
+                f"{what} of the {side} set {'is' if features.n_zero_rows == 1 else 'are'} all zeros, for which "
+                f"{distance.name} distance is undefined; drop or allow them",
+                details=(
+                    f"rows: {rows}{more}",
+                    "allow them with ingest --allow-zero (allow_zero=True): their distance to every row is then 1",
+                ),
             )
     if query.dim != gallery.dim:
         raise InputError(
@@ -65,7 +69,7 @@ def check_excluded(label: str, query: LabelledSet, gallery: LabelledSet) -> None
     sides = (("query", query), ("gallery", gallery))
     known = {"pid", "camid", *query.columns, *gallery.columns}
     if label not in known:
-        raise InputError(did_you_mean("label", label, sorted(known)))
+        raise unknown_name("label", label, sorted(known))
     kind = f"{label}s" if label in ("pid", "camid") else f"{COLUMN_PREFIX}{label}"
     if missing := [side for side, each in sides if kind not in each.labels]:
         raise InputError(
@@ -244,11 +248,11 @@ def check_collapse(
         return
     known = ["pid", *(["camid"] if gallery.camids is not None else []), *sorted(gallery.columns)]
     if collapse.label not in known:
-        raise UnknownNameError(did_you_mean("label of the gallery to collapse", collapse.label, known))
+        raise unknown_name("label of the gallery to collapse", collapse.label, known)
     stems = list(dict.fromkeys(family.stem for family in METRICS if family.needs == RANKS))
     for family in collapse.families:
         if family not in stems:
-            raise UnknownNameError(did_you_mean("metric of ranks to collapse", family, stems))
+            raise unknown_name("metric of ranks to collapse", family, stems)
     single = [metric.name for metric in metrics if metric.family.needs == SINGLE_SHOT]
     if single or protocol.cmc_family == "CMC_single_shot":
         raise InputError(

@@ -123,7 +123,7 @@ def _report(
     zero = protocol.zero_for_invalid
     queries = QueryCounts(listed.best)
     if not queries.valid.any():
-        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
+        raise explain_no_valid_query(query, gallery, labels, protocol, queries.invalid)
     split = split_metrics(checked.metrics, listed)
     by_name = {metric.name: metric for metric in checked.metrics}
     bounds = {

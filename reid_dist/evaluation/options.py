@@ -14,7 +14,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, cast
 
 from reid_dist.core.parameters import Parameter, check_values, declared_keys
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stages.method_parameters import SweptValues
 
@@ -546,7 +546,7 @@ def complete(given: Mapping[str, Any], known: Mapping[str, Option] = OPTIONS) ->
     """Options with the defaults of all that are not given, each checked; an unknown one is refused."""
     for name in given:
         if name not in known:
-            raise InputError(did_you_mean("option", name, list(known)))
+            raise unknown_name("option", name, known)
     values = {name: given.get(name, option.default) for name, option in known.items()}
     return cast("EvaluationOptions", check_values(known, values))
 

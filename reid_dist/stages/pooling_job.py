@@ -27,9 +27,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.formatting import first_few
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.core.registry import Registry, did_you_mean
+from reid_dist.core.registry import Registry, unknown_name
 from reid_dist.engine.task_graph import Progress, Stopwatch
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.stages.parts import Parts, RowStage, completed, turn
 from reid_dist.stages.row_groups import (
     CamidRule,
@@ -183,7 +183,7 @@ class PoolJob:
         """Check options against the labels of a set; errors are those of `reid_dist.pool`."""
         how, target = POOLINGS.get(method), kept_dtype(dtype)
         if camids not in get_args(CamidRule):
-            raise UnknownNameError(did_you_mean("rule for camids", str(camids), get_args(CamidRule)))
+            raise unknown_name("rule for camids", str(camids), get_args(CamidRule))
         if normalise_rows and features.n_zero_rows and not allow_zero:
             zero = Offenders(features.n_zero_rows, features.first_zero_rows)
             raise InputError(
@@ -191,7 +191,7 @@ class PoolJob:
                 "(allow_zero=True, --allow-zero)"
             )
         if media is not None and media not in features.columns:
-            raise UnknownNameError(did_you_mean("label column of media", str(media), features.columns))
+            raise unknown_name("label column of media", str(media), features.columns)
         if media is not None and not how.weighs:
             raise InputError(
                 f"media are for means, in which each has the same weight; the {how.name} over all rows of a group is "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from reid_dist.core.formatting import short_digests
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import ContentHasher, RowChecksums, digest_json, is_owned, row_checksums, scan
 from reid_dist.stores.kept_rows import (
@@ -621,9 +622,10 @@ class StoredSet(FeatureSet):
             if self._opened is None:
                 found = StoreReader.open(self.uri)
                 if found.manifest.content_digest != self.content_digest:
+                    now, before = short_digests(found.manifest.content_digest, self.content_digest)
                     raise DamagedStoreError(
-                        f"{self.uri} was changed while in use: its content digest is {found.manifest.content_digest} "
-                        f"and was {self.content_digest}; run again"
+                        f"{self.uri} was changed while in use; run again",
+                        details=(f"content digest: {now}", f"when it was opened: {before}"),
                     )
                 self._opened = found
             return self._opened

@@ -217,8 +217,8 @@ def refuse_stripped(uri: str) -> None:
     folder = folder_at(uri)
     if read_marker(uri) is None and all(_is_array_of_ours(folder, name) for name in ("features", "pids")):
         raise StoreError(
-            f"{uri} has the arrays of a feature store, and no zarr.json with the attribute {MANIFEST_KEY!r}: it was "
-            "damaged or edited, and nothing in it can be verified; restore zarr.json, or ingest the source again"
+            f"{uri} is damaged: it has the arrays of a feature store and no manifest; ingest the source again",
+            details=(f"missing: zarr.json with the attribute {MANIFEST_KEY!r}, by which everything is verified",),
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from numpy.typing import ArrayLike
 
 from reid_dist.core.formatting import counted
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
@@ -50,7 +50,7 @@ def open_features(
     `role` is the side, if the location holds both; other options are those of `ingest`, and for files alone.
     """
     if role not in (None, "query", "gallery"):
-        raise InputError(did_you_mean("role", str(role), ("query", "gallery")))
+        raise unknown_name("role", str(role), ("query", "gallery"))
     uri = canonical_uri(location)
     if (stored := _stored(uri, role, "features")) is not None:
         return stored
@@ -127,7 +127,7 @@ def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
     if state is State.NOTHING and is_glob(uri):
         return None
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
+        raise StoreNotFoundError(f"no such {what}: {uri}{cut_short_note(uri)}")
     if state in (State.COMPLETE, State.WRITING):
         return FeatureSet.open(uri)
     side = None if role is None else at_location(uri, f"{role}.zarr")

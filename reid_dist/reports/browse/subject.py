@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import short_digests
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.reports.comparison.conditions import differing_conditions, refuse_unlike
 from reid_dist.reports.comparison.paired import pair_values
@@ -201,10 +202,11 @@ def _refuse_other_labels(report: Report, side: Role, found: LabelledSet | None) 
     described = report.inputs.get(side)
     recorded = described if isinstance(described, dict) else {}
     if found is not None and recorded.get("labels_digest", found.labels_digest) != found.labels_digest:
+        now, before = short_digests(found.labels_digest, recorded["labels_digest"])
         raise InputError(
-            f"the labels of {found.describe()['uri']} are not those of the {side} of the run (digest "
-            f"{found.labels_digest[:16]}, recorded {recorded['labels_digest'][:16]}); name the {side} that was "
-            f"evaluated with --{side}, or evaluate again"
+            f"the labels of {found.describe()['uri']} are not those of the {side} of the run; name the {side} that was "
+            f"evaluated with --{side}, or evaluate again",
+            details=(f"digest of the labels: {now}", f"recorded in the run: {before}"),
         )
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.finding_words import item_name
 from reid_dist.core.formatting import counted, first_few, shortened
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.digests import row_hashes
 from reid_dist.stores.featureset import FeatureSet, read_kept, rows_read_at_once, without_rows
@@ -263,7 +263,7 @@ class Exclusion:
     def __post_init__(self) -> None:
         """Refuse a kind of repeats that does not exist."""
         if self.drop_duplicates is not None and self.drop_duplicates not in REPEATABLE:
-            raise InputError(did_you_mean("way to find duplicates (drop_duplicates)", self.drop_duplicates, REPEATABLE))
+            raise unknown_name("way to find duplicates (drop_duplicates)", self.drop_duplicates, REPEATABLE)
 
     def __bool__(self) -> bool:
         return bool(self.lists) or self.drop_duplicates is not None

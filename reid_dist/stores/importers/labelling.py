@@ -218,8 +218,9 @@ def _check_pids(each: _Set, source: Source, options: LabelOptions) -> None:
         flags = option_of(option) if role else "--pids or --pids-file"
         more = "" if role else ", or give names of images (--names) or a table of labels (--labels)"
         raise InputError(
-            f"found features {each.part.features!r} but no identities; name them with {flags} of `reid-dist ingest` "
-            f"({option if role else 'pids, pids_file'}){more}; {source.contents()}"
+            f"found features {each.part.features!r} but no identities; name them with {flags} of `reid-dist ingest`"
+            f"{more}",
+            details=(f"Python: {option if role else 'pids, pids_file'}", source.contents()),
         )
     for what in ("pids", "camids"):
         values = each.table.columns.get(what)

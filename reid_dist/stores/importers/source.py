@@ -268,7 +268,7 @@ def open_source(location: str, format_name: str | None = None) -> Source:
     if path.exists():
         refuse_special(path, path.stat().st_mode)
     elif not is_glob(uri):
-        raise StoreNotFoundError(f"no file at {uri}: nothing is there")
+        raise StoreNotFoundError(f"no such file: {uri}")
     chosen = _format_of(path) if format_name is None else FORMATS.get(format_name)
     try:
         return chosen.open(path)
@@ -302,7 +302,9 @@ def _format_of(path: Path) -> Format:
         raise InputError(f"{path} {PICKLE_ADVICE}")
     if found is None:
         known = ", ".join(suffix for entry in FORMATS for suffix in entry.suffixes)
-        raise InputError(f"cannot determine the format of {path} from its suffix {suffix!r}; known: {known}")
+        raise InputError(
+            f"cannot determine the format of {path} from its suffix {suffix!r}", details=(f"known: {known}",)
+        )
     return found
 
 
