@@ -31,18 +31,21 @@ if TYPE_CHECKING:
     from reid_dist.reports.comparison import compare
     from reid_dist.reports.operating_points import OperatingPoints
     from reid_dist.reports.tables import compare_runs
-    from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
-    from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, fuse, ingest
+    from reid_dist.stages.reranking.neighbour_graph import NeighbourGraph, jaccard_distances
+    from reid_dist.stages.reranking.precomputed import rerank_blocks
+    from reid_dist.stores import DistanceBlock, FeatureSet, FeatureWriter, LabelledRows, append, fuse, ingest
 
 __all__ = [
     "Conventions",
     "DistanceBlock",
     "FeatureSet",
+    "FeatureWriter",
     "LabelledRows",
     "NeighbourGraph",
     "OperatingPoints",
     "Report",
     "__version__",
+    "append",
     "average_runs",
     "compare",
     "compare_runs",
@@ -83,8 +86,9 @@ _NAMES = {
     "reports.comparison": ("compare",),
     "reports.operating_points": ("OperatingPoints",),
     "reports.tables": ("compare_runs",),
-    "stages.reranking": ("NeighbourGraph", "jaccard_distances", "rerank_blocks"),
-    "stores": ("DistanceBlock", "FeatureSet", "LabelledRows", "fuse", "ingest"),
+    "stages.reranking.neighbour_graph": ("NeighbourGraph", "jaccard_distances"),
+    "stages.reranking.precomputed": ("rerank_blocks",),
+    "stores": ("DistanceBlock", "FeatureSet", "FeatureWriter", "LabelledRows", "append", "fuse", "ingest"),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

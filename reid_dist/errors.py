@@ -9,12 +9,14 @@ keep the details as an attribute, hence survive pickling between processes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum
 from typing import ClassVar, Final
 
 __all__ = [
     "ClusterError",
     "DamagedPartError",
     "DamagedStoreError",
+    "ExitCode",
     "FaultsError",
     "IncompleteStoreError",
     "InputError",
@@ -33,19 +35,39 @@ LONGEST_MESSAGE: Final = 160
 """Characters of a message that a terminal shows in two lines; what is longer goes into details."""
 
 
+class ExitCode(IntEnum):
+    """What a command ends with; a signal ends it with 128 and its number."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> ExitCode:
+        """Make a code with its meaning."""
+        code = int.__new__(cls, value)
+        code._value_ = value
+        code.meaning = meaning
+        return code
+
+    DONE = 0, "nothing failed, nothing is worse"
+    BAD_INPUT = 2, "wrong usage or bad input"
+    FAILED = 3, "a run or job failed"
+    REGRESSION = 4, "a regression, and nothing failed"
+    NOT_COMPARED = 5, "a job was not compared with its baseline, nothing failed, and no other is worse"
+    INTERRUPTED = 130, "interrupted"
+
+
 class ReidDistError(Exception):
     """Any error that this package raises on purpose.
 
     Attributes
     ----------
     exit_code
-        What the command ends with: 2 for wrong usage or bad input, 3 for a run that failed.
+        What the command ends with.
     details
         Lines after the message.  The command prints them indented, ``--log-json`` has them as a list, and tracebacks
         show them as notes.
     """
 
-    exit_code: ClassVar[int] = 3
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
     details: tuple[str, ...] = ()
 
     def __init__(self, message: object = "", *, details: Iterable[str] = ()) -> None:
@@ -59,7 +81,7 @@ class ReidDistError(Exception):
 class InputError(ReidDistError, ValueError):
     """Features, labels or options that cannot be evaluated."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -88,13 +110,13 @@ class UnknownNameError(InputError, LookupError):
 class PlanError(ReidDistError, MemoryError):
     """A job that cannot fit its machines; raised before any work is done."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class StoreError(ReidDistError, OSError):
     """A feature store, source file or output directory that cannot be used."""
 
-    exit_code = 2
+    exit_code = ExitCode.BAD_INPUT
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):

@@ -11,7 +11,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.stages.items import Items
 from reid_dist.stages.neighbour_search import find_neighbours
-from reid_dist.stages.reranking import KReciprocal, make_weights, weighing
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal, make_weights, weighing
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
 

@@ -16,7 +16,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and leave with its exit code: 0 done, 2 wrong usage or bad input, 3 the run failed.
+    """Run the command and leave with its exit code, a `reid_dist.errors.ExitCode`.
 
     Parameters
     ----------

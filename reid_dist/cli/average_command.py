@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.click_options import result_options
+from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("average")
@@ -20,8 +20,7 @@ def command(
     metrics: tuple[str, ...],
     level: float,
     allow_different: bool,
-    output: Path | None,
-    as_json: bool,
+    place: ResultPlace,
 ) -> None:
     """Average the metrics of two runs or more of one benchmark: ten models, ten splits, two galleries.
 
@@ -36,15 +35,12 @@ def command(
     \b
     Examples:
       reid-dist average results/split1 results/split2 results/split3
-      reid-dist average results/g1 results/g2 --metric mAP --metric CMC@1 --output results/mean.json
+      reid-dist average results/g1 results/g2 --metric mAP --metric CMC@1 --output results/mean.tex
       reid-dist average nightly.db#11:resnet50/regdb/1 nightly.db#11:resnet50/regdb/2
     """
-    from reid_dist.cli.average_table import print_average
-    from reid_dist.cli.saved_text import deliver_result, refuse_existing
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.averages import average_runs
 
-    refuse_existing(output)
     average = average_runs(
         [load_report(run) for run in runs],
         names=[str(run) for run in runs],
@@ -52,4 +48,4 @@ def command(
         level=level,
         allow_different=allow_different,
     )
-    deliver_result(average, output, lambda: print_average(average), as_json=as_json)
+    place.deliver(average)

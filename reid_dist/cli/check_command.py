@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-_DAMAGED = 2
-
 
 @click.command("check")
 @click.argument("stores", nargs=-1, required=True, metavar="STORE…")
@@ -20,7 +18,7 @@ def command(stores: tuple[str, ...]) -> int:
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.core.credentials import without_controls
-    from reid_dist.errors import StoreError
+    from reid_dist.errors import ExitCode, StoreError
     from reid_dist.stores.checking import check_store
 
     damaged = 0
@@ -35,4 +33,4 @@ def command(stores: tuple[str, ...]) -> int:
             continue
         click.echo(without_controls("\n".join(checked.lines())))
         damaged += checked.damaged
-    return _DAMAGED if damaged else 0
+    return ExitCode.BAD_INPUT if damaged else ExitCode.DONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -81,9 +81,13 @@ def _reader(declared: Option) -> Callable[[click.Context, click.Parameter, Any],
 def shared_options(*names: str, **changed: dict[str, Any]) -> Callable[[F], F]:
     """Add some options of a job or of splits, in the order of the help; `changed` are attributes that differ."""
     known = {**JOB_OPTIONS, **SPLIT_OPTIONS}
-    return _together(
-        *(option(known[name].flag, name, **{**_attributes(known[name]), **changed.get(name, {})}) for name in names)
-    )
+    return declared_options([known[name] for name in names], **changed)
+
+
+def declared_options(options: Iterable[Option], **changed: dict[str, Any]) -> Callable[[F], F]:
+    """Add options as they are declared; `changed` are attributes that differ, among them the ``flag``."""
+    found = [(each.name, {"flag": each.flag, **_attributes(each), **changed.get(each.name, {})}) for each in options]
+    return _together(*(option(attributes.pop("flag"), name, **attributes) for name, attributes in found))
 
 
 def job_options(function: F) -> F:
@@ -95,7 +99,7 @@ def _attributes(given: Option) -> dict[str, Any]:
     """Arguments of `click.option`."""
     found: dict[str, Any] = {"group": given.heading, "help": given.help}
     if given.form == "flag":
-        return {**found, "is_flag": True}
+        return {**found, "is_flag": True, **({"flag_value": False, "default": True} if given.switches_off else {})}
     if given.is_repeatable:
         return {**found, "multiple": True, "metavar": given.metavar or "N", "type": str, "callback": _reader(given)}
     if given.default is not None:
@@ -309,14 +313,6 @@ test_options = _together(
 )
 
 
-def result_options(what: str) -> Callable[[F], F]:
-    """Add ``--output`` and ``--json`` of a result that is one JSON document."""
-    return _together(
-        click.option("--output", type=_path, metavar="FILE", help=f"Also write the {what} as JSON there."),
-        click.option("--json", "as_json", is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
-    )
-
-
 chunk_option = option(
     "--chunk-rows",
     group=OUTPUTS,
@@ -350,20 +346,13 @@ def output_options(
     )
 
 
-def options_in_threads(what: str) -> Callable[[F], Callable[..., Any]]:
-    """Add the options of a command that runs in threads of this process, with a document `what` for ``--json``."""
+def options_in_threads(function: F) -> Callable[..., Any]:
+    """Add the options of a command that runs in threads of this process."""
     workspace = "Directory for intermediate stores, seen by all workers."
-    added = _together(
-        option("--json", "as_json", group=OUTPUTS, is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
-        threads_options,
-        option("--workspace", group=RESOURCES, metavar="URI", help=workspace),
-        observation_options,
+    added: Callable[[Callable[..., Any]], Callable[..., Any]] = _together(
+        threads_options, option("--workspace", group=RESOURCES, metavar="URI", help=workspace), observation_options
     )
-
-    def add(function: F) -> Callable[..., Any]:
-        return added(run_options(in_threads=True)(function))
-
-    return add
+    return added(run_options(in_threads=True)(function))
 
 
 def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool = False) -> ClusterConfig:

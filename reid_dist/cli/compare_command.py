@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import result_options, test_options
-
-_WORSE = 4
+from reid_dist.cli.click_options import test_options
+from reid_dist.cli.result_place import ResultPlace, result_options
+from reid_dist.errors import ExitCode
 
 
 @click.command("compare")
@@ -29,7 +29,7 @@ _WORSE = 4
 )
 @click.option("--allow-different", is_flag=True, help="Compare although protocol or gallery differ.")
 @result_options("comparison")
-def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool, **options: Any) -> int:
+def command(baseline: Path, candidate: Path, place: ResultPlace, **options: Any) -> int:
     """Compare two runs query by query; the first is the baseline.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
@@ -42,16 +42,15 @@ def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool,
     \b
     Examples:
       reid-dist compare results/plain results/reranked
+      reid-dist compare results/plain results/reranked --output results/compared.html
       reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
     """
-    from reid_dist.cli.comparison_table import print_comparison
-    from reid_dist.cli.saved_text import deliver_result, refuse_existing
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.comparison import compare
-    from reid_dist.reports.verdicts import SMALLEST_EFFECT
+    from reid_dist.reports.tables import ComparedRuns
 
-    refuse_existing(output)
+    reports = [load_report(run) for run in (baseline, candidate)]
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    comparison = compare(load_report(baseline), load_report(candidate), **{"minimum_effect": SMALLEST_EFFECT, **given})
-    deliver_result(comparison, output, lambda: print_comparison(comparison, baseline, candidate), as_json=as_json)
-    return _WORSE if comparison.worse else 0
+    comparison = compare(*reports, names=[str(baseline), str(candidate)], **given)
+    place.deliver(ComparedRuns(comparison, reports))
+    return ExitCode.REGRESSION if comparison.worse else ExitCode.DONE

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from reid_dist.cli.click_options import (
     CONVENTIONS,
-    OUTPUTS,
     GroupedCommand,
     RunOptions,
     option,
@@ -17,6 +15,7 @@ from reid_dist.cli.click_options import (
     shared_options,
     sides_arguments,
 )
+from reid_dist.cli.result_place import ResultPlace, result_options
 from reid_dist.evaluation.options import LEFT_OUT
 
 
@@ -47,30 +46,31 @@ from reid_dist.evaluation.options import LEFT_OUT
     help="Repeatable; each is a pass of its own. Default: cosine and euclidean.",
 )
 @option(
+    "--also",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="SPEC",
+    help="Also try this re-ranking or expansion, such as k_reciprocal, 'dba(k=5)', or l2, float16 and flip_sign, which "
+    "'treatments' means together; each is a pass for each distance. Repeatable.",
+)
+@option(
     "--single-shot",
     group=CONVENTIONS,
     is_flag=True,
     help="Add those of CUHK03, with one gallery item per identity in the CMC; up to twice the time.",
 )
-@option(
-    "--output",
-    "kept",
-    group=OUTPUTS,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write the table as JSON there.",
-)
+@result_options("table")
 @shared_options(*LEFT_OUT)
-@options_in_threads("table")
+@options_in_threads
 def command(
     query: str,
     gallery: str,
     targets: tuple[str, ...],
     metrics: tuple[str, ...],
     distances: tuple[str, ...],
+    also: tuple[str, ...],
     single_shot: bool,
-    kept: Path | None,
-    as_json: bool,
+    place: ResultPlace,
     run: RunOptions,
     **left_out: Any,
 ) -> None:
@@ -88,19 +88,19 @@ def command(
       reid-dist conventions data/query.zarr data/gallery.zarr --output results/conventions.json
       reid-dist conventions pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
       reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
+      reid-dist conventions q.zarr g.zarr --target mAP=85.1 --also k_reciprocal --also treatments
     """
-    from reid_dist.cli.conventions_table import print_conventions
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import stages
     from reid_dist.cli.resumable import open_sides
-    from reid_dist.cli.saved_text import refuse_existing, write_text
     from reid_dist.evaluation.convention_passes import conventions
+    from reid_dist.evaluation.convention_stages import parse_also
     from reid_dist.evaluation.convention_table import parse_targets
 
-    refuse_existing(kept)
     refuse_unobservable(run.cluster, run.performance_page)
     # Before anything is read.
     parse_targets(targets)
+    parse_also(also)
     near, far = open_sides(query, gallery, **left_out)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         table = conventions(
@@ -109,14 +109,10 @@ def command(
             targets=targets,
             metrics=metrics or None,
             distances=distances or None,
+            also=also,
             single_shot=single_shot,
             client=client,
             workspace=run.workspace,
             progress=progress,
         )
-    if kept is not None:
-        write_text(kept, table.to_json())
-    if as_json:
-        click.echo(table.to_json(), nl=False)
-    else:
-        print_conventions(table)
+    place.deliver(table)

@@ -24,10 +24,7 @@ from reid_dist.core.address_space import more_memory
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.limits import shortage, unusable_place
 from reid_dist.core.processes import discard_output
-from reid_dist.errors import InputError, ReidDistError, RunFailedError
-
-ABORTED = 130
-_WRONG = 2
+from reid_dist.errors import ExitCode, InputError, ReidDistError, RunFailedError
 
 # Bars on a terminal hide it.
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -51,14 +48,14 @@ def ending_of(error: BaseException) -> Ending | None:
     if interrupt is not None:
         return interruption(str(interrupt))
     if isinstance(error, click.Abort):
-        return Ending(ABORTED, click.ClickException("Aborted."))
+        return Ending(ExitCode.INTERRUPTED, click.ClickException("Aborted."))
     if isinstance(error, click.ClickException):
-        return Ending(_WRONG, error)
+        return Ending(ExitCode.BAD_INPUT, error)
     if isinstance(error, ReidDistError):
         return Ending(error.exit_code, error)
     if isinstance(error, BrokenPipeError) and has_no_reader():
         discard_output(sys.stdout)
-        return Ending(0)
+        return Ending(ExitCode.DONE)
     if (unusable := unusable_place(error)) is not None:
         wrong = InputError(unusable)
         return Ending(wrong.exit_code, wrong)
@@ -89,7 +86,9 @@ def ending_of(error: BaseException) -> Ending | None:
 def interruption(kept: str = "") -> Ending:
     """Ending by a signal; `kept` describes what is kept, and how to resume."""
     name = signals.name_of(signals.received())
-    return Ending(signals.exit_code(ABORTED), click.ClickException(f"{name}; {kept}" if kept else f"{name}."))
+    return Ending(
+        signals.exit_code(ExitCode.INTERRUPTED), click.ClickException(f"{name}; {kept}" if kept else f"{name}.")
+    )
 
 
 def _behind(error: BaseException | None, is_wanted: Callable[[BaseException], bool]) -> BaseException | None:
@@ -165,7 +164,7 @@ def leave(code: int) -> NoReturn:
     without waiting.  So it does where resources ran short: a compiler in another thread may not survive that.
     """
     signals.stop_raising()
-    if code != ABORTED and signals.received() is None and not _Process.is_short:
+    if code != ExitCode.INTERRUPTED and signals.received() is None and not _Process.is_short:
         _Process.code = code
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):

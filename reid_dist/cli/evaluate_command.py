@@ -44,8 +44,7 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
     """
     from pydantic import ValidationError
 
-    from reid_dist.cli.resumable import evaluate_job
-    from reid_dist.cli.splitting import deliver
+    from reid_dist.cli.resumable import deliver_report, evaluate_job
     from reid_dist.core.validation import problems_of
     from reid_dist.errors import refusal
     from reid_dist.evaluation.options import JOB_OPTIONS
@@ -56,4 +55,4 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
     except ValidationError as error:
         faults = [f"{JOB_OPTIONS[str(path[0])].flag}: {text}" for path, text in problems_of(error, PipelineJob)]
         raise refusal(faults, "the command" if len(faults) > 1 else "") from None
-    deliver(evaluate_job(job, run), as_json=as_json, output=run.output)
+    deliver_report(evaluate_job(job, run), as_json=as_json, output=run.output)

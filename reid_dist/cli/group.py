@@ -20,15 +20,16 @@ import click
 
 import reid_dist.core.signals as signals
 from reid_dist._version import __version__
-from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_temporary_folder, report_interruption
+from reid_dist.cli.ending import Ending, ending_of, interruption, make_temporary_folder, report_interruption
 from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.core.address_space import address_space, require_address_space
 from reid_dist.core.credentials import without_controls, without_credentials
-from reid_dist.errors import ReidDistError
+from reid_dist.errors import ExitCode, ReidDistError
 
 _COMMANDS = {
     "demo": "Generate a small synthetic data set, evaluate it and write the reports.",
     "ingest": "Read a feature file and write feature stores.",
+    "append": "Append the rows of a feature file to a feature store.",
     "check": "Verify feature stores: checksums, NaNs, zero and duplicate rows, labels.",
     "evaluate": "Evaluate a query store against a gallery store.",
     "run": "Run a job from a pipeline file.",
@@ -101,7 +102,14 @@ class _LazyGroup(click.Group):
             formatter.write_dl([*_COMMANDS.items()])
 
 
-@click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+_EXIT_CODES = "; ".join(f"{code} {code.meaning}" for code in ExitCode)
+
+
+@click.command(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"Exit codes: {_EXIT_CODES}; 143 ended by SIGTERM.",
+)
 @click.version_option(__version__, prog_name=_NAME)
 def _group() -> None:
     """Exact, streaming, distributed evaluation of person and vehicle re-identification.
@@ -112,8 +120,6 @@ def _group() -> None:
       reid-dist evaluate pytorch_result.mat --output results/market
       reid-dist compare results/baseline results/market
 
-    Exit codes: 0 done, 2 wrong usage or bad input, 3 the run failed, 4 compare or nightly found something worse,
-    5 nightly could not compare a job with its baseline, 130 interrupted, 143 ended by SIGTERM.
     """
 
 
@@ -186,7 +192,7 @@ def _say_error(error: Exception, code: int) -> None:
         text = error.format_message()
     else:
         text = "\n  ".join(_lines_of(error))
-        text = text if code == ABORTED else f"Error: {text}"
+        text = text if code == ExitCode.INTERRUPTED else f"Error: {text}"
     with contextlib.suppress(OSError):
         click.echo(without_controls(without_credentials(text)), err=True)
 

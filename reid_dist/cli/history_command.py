@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reid_dist.cli.result_place import ResultPlace, result_options
 from reid_dist.core.formatting import byte_size, counted
 
 if TYPE_CHECKING:
@@ -49,15 +50,14 @@ def command() -> None:
 @click.option("--suite", metavar="NAME", help="Runs of this suite only.")
 @click.option("--name", metavar="MODEL/DATASET/JOB", help="Entries of this name only.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1]")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
+@result_options("table")
 def show(
-    history: Path, last: int | None, suite: str | None, name: str | None, metrics: tuple[str, ...], as_json: bool
+    history: Path, last: int | None, suite: str | None, name: str | None, metrics: tuple[str, ...], place: ResultPlace
 ) -> None:
     """Print the runs of HISTORY, or one run in detail: HISTORY#12, HISTORY#latest or HISTORY#last-good."""
-    from reid_dist.cli.history_table import print_run, print_runs
     from reid_dist.nightly.history import History
     from reid_dist.nightly.history.address import Address, find_run, is_address
-    from reid_dist.nightly.history.export import to_document
+    from reid_dist.nightly.history.run_tables import ShownRun, ShownRuns
     from reid_dist.nightly.outcomes import streak
 
     if is_address(history):
@@ -76,28 +76,23 @@ def show(
                 for entry in run.entries
                 if (found := streak(entry, opened.newest_first(suite=run.suite, name=entry.name, before=run.number)))
             }
-        if as_json:
-            _print_json(to_document([run]))
-        else:
-            print_run(run, metrics, lasting)
+        place.deliver(ShownRun(run, metrics, lasting))
         return
     # Three years of nights take half a minute and thousands of lines.
-    most = last if last is not None or as_json or name is not None else _SHOWN
+    most = last if last is not None or place.as_json or name is not None else _SHOWN
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite, last=most, name=name)
         older = opened.runs(suite=suite, last=1, before=runs[0].number) if runs and last is None else []
     if name is not None:
         runs = [run for run in runs if run.entries]
-    if as_json:
-        _print_json(to_document(runs))
-    elif runs:
-        print_runs(runs, metrics, name)
+    if runs or not place.prints_text:
+        place.deliver(ShownRuns(runs, metrics))
     else:
         chosen = "".join(
             f" of {what} {value!r}" for what, value in (("suite", suite), ("name", name)) if value is not None
         )
         print(f"history {history} has no run{chosen or ' yet; `reid-dist nightly` adds one'}")
-    if older:
+    if older and place.prints_text:
         print(f"older runs than run {runs[0].number} are left out; --last N shows more")
 
 
@@ -118,14 +113,15 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     """Export HISTORY for other programs."""
     import io
 
-    from reid_dist.cli.saved_text import refuse_existing, write_file
     from reid_dist.errors import InputError
     from reid_dist.nightly.history import History
     from reid_dist.nightly.history.export import write_csv, write_json, write_parquet
+    from reid_dist.reports.report_files import refuse_existing, write_or_refuse
 
     if output is None and kind == "parquet":
         raise InputError("parquet is a binary format; name a file with --output")
-    refuse_existing(output)
+    if output is not None:
+        refuse_existing(output)
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite)
     if kind == "parquet":
@@ -139,29 +135,43 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     if output is None:
         click.echo(content, nl=False)
     else:
-        write_file(output, content)
+        write_or_refuse(output, content)
         print(f"written: {output}")
 
 
 @command.command("leaderboard")
 @click.argument("history", type=click.Path(path_type=Path))
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", required=True, help="Page to write.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    required=True,
+    help="File to write: .html, .md (Markdown) or .csv.",
+)
 @click.option("--suite", metavar="NAME", help="Runs of this suite only.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1, mINP]")
 @click.option(
     "--last", type=click.IntRange(min=1), metavar="N", default=90, show_default=True, help="The newest N runs only."
 )
 def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[str, ...], last: int) -> None:
-    """Write a page of HISTORY: for every data set and job, all models by their newest accepted values."""
-    from reid_dist.cli.saved_text import refuse_existing, write_text
+    """Write the leaderboard of HISTORY: for every data set and job, all models by their newest accepted values.
+
+    A dagger marks values that do not differ significantly from the best one of their column.
+    """
+    from reid_dist.errors import InputError
     from reid_dist.metrics.metric import reported_name
     from reid_dist.nightly.history import History
-    from reid_dist.nightly.page.leaderboard import render_leaderboard
+    from reid_dist.nightly.page.leaderboard import FORMATS, boards
+    from reid_dist.reports.report_files import refuse_existing, write_or_refuse
 
     refuse_existing(output)
+    written = FORMATS.get(output.suffix.lower())
+    if written is None:
+        raise InputError(f"a leaderboard is written to a file whose name ends with {', '.join(FORMATS)}, not {output}")
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite, last=last)
-    write_text(output, render_leaderboard(runs, [*map(reported_name, metrics)]))
+        shown = boards(runs, [*map(reported_name, metrics)], reports=opened.report)
+    write_or_refuse(output, written(shown, output.absolute().parent))
     print(f"written: {output}")
 
 
@@ -284,9 +294,3 @@ def _ranges(numbers: tuple[int, ...]) -> str:
         else:
             found.append([number, number])
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
-
-
-def _print_json(document: object) -> None:
-    import json
-
-    click.echo(json.dumps(document, indent=2, allow_nan=False))

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _ARRAYS = ("features", "pids", "camids", "item_ids", "image_paths")
 
 
-def _array_names() -> list[str]:
+def array_names() -> list[str]:
     """Keys of the arrays of a source: one set, or two sides."""
     return [f"{side}{array}" for side in ("", "query_", "gallery_") for array in _ARRAYS]
 
 
 def _array_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for the name of every array that a source can hold."""
-    for name in reversed(_array_names()):
+    for name in reversed(array_names()):
         flag, words = f"--{name.replace('_', '-')}", name.replace("_", " ")
         function = click.option(flag, name, metavar="NAME", help=f"Array that holds the {words}.")(function)
     return function
@@ -38,7 +38,7 @@ def identities(store: FeatureSet) -> int:
     return len(set(store.pids.tolist()) - {-1})
 
 
-def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
+def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     """Read what texts denote, by group."""
     words: dict[str, dict[str, int]] = {}
     for each in given:
@@ -207,8 +207,8 @@ def command(source: str, output: str, **options: Any) -> None:
     from reid_dist.stores.importers import ingest
     from reid_dist.stores.repeated_items import repeat_notes
 
-    arrays = {name: options.pop(name) for name in _array_names()}
-    options["words"] = _words(options["words"])
+    arrays = {name: options.pop(name) for name in array_names()}
+    options["words"] = words_of(options["words"])
     with rows_progress() as progress:
         named = {name: value for name, value in arrays.items() if value is not None}
         stores = ingest(source, output, named, progress=progress, **options)

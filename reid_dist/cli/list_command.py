@@ -20,8 +20,8 @@ _REGISTRIES = {
     "metrics": ("reid_dist.metrics.metric", "METRICS"),
     "protocols": ("reid_dist.relevance.protocols", "PROTOCOLS"),
     "distances": ("reid_dist.engine.distances", "DISTANCES"),
-    "rerankers": ("reid_dist.stages.reranking", "RERANKERS"),
-    "expansions": ("reid_dist.stages.expansion", "EXPANSIONS"),
+    "rerankers": ("reid_dist.stages.reranking.rerankers", "RERANKERS"),
+    "expansions": ("reid_dist.stages.expansion.expansion_steps", "EXPANSIONS"),
     "poolings": ("reid_dist.stages.pooling_job", "POOLINGS"),
     "formats": ("reid_dist.stores.importers", "FORMATS"),
     "layouts": ("reid_dist.stores.importers", "LAYOUTS"),
@@ -77,7 +77,7 @@ def _print_table(entries: Iterable[Any]) -> None:
 
 
 def _print_record(record: Mapping[str, Any]) -> None:
-    from reid_dist.reports.console import fact_table, print_parts
+    from reid_dist.reports.tabular.terminal import fact_table, print_parts
     from reid_dist.reports.words import flatten
 
     print_parts(fact_table([(key.replace("_", " "), text) for key, text in flatten(record) if text]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,20 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.formatting import aligned, duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
-from reid_dist.nightly.history.history_values import BETTER, DONE, GATES, Entry, Finding, Run
-from reid_dist.nightly.outcomes import FINE, removed_jobs, streak
+from reid_dist.nightly.history.history_values import BETTER, DONE, STALE, Entry, Run
+from reid_dist.nightly.outcomes import outcome, ranked, removed_jobs, streak
 from reid_dist.nightly.running import NightContext, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
-from reid_dist.nightly.wording import brief_verdict, exit_meaning, finding_text, lasting_text, removed_text
-from reid_dist.reports.words import metric_value
+from reid_dist.nightly.wording import (
+    SIGNS,
+    exit_meaning,
+    finding_text,
+    first_metric,
+    headline,
+    lasting_text,
+    removed_text,
+    sign_of_finding,
+)
 
 # Seconds that a night waits for locks: the export of years of nights reads for half a minute.
 _PATIENCE = 300.0
@@ -46,6 +54,7 @@ def run_night(
     workspace: str | None,
     mlflow_uri: str | None,
     as_json: bool,
+    allow_incomparable: bool,
 ) -> int:
     """Run a night, write its files, print its findings, and return the exit code.
 
@@ -70,7 +79,9 @@ def run_night(
         ended=_report_end,
     )
     with opened_for_writing(history_file, create=True, timeout=_PATIENCE) as history:
-        run = run_suite(suite, jobs, history, folder, context, workspace=workspace)
+        run = run_suite(
+            suite, jobs, history, folder, context, workspace=workspace, allow_incomparable=allow_incomparable
+        )
         runs = recent_runs(run, history, folder)
     # Before the page, which cannot be written to a full disk.
     found = verdict_json(runs) if as_json else without_controls("\n".join([*_lines(run, runs[:-1]), ""]))
@@ -122,52 +133,49 @@ def _report_end(number: int, total: int, entry: Entry) -> None:
     what = duration(entry.seconds) if entry.seconds is not None else entry.reason
     verdicts = {finding.gate: finding.verdict for finding in entry.findings}
     alarms = [finding.alarm for finding in entry.findings if finding.alarm]
-    words = ", ".join([what, *(f"{gate} {verdict}" for gate, verdict in verdicts.items()), *alarms])
+    words = ", ".join([what, *(f"{each.gate} {sign_of_finding(each).words}" for each in entry.findings)])
     facts = {"seconds": entry.seconds, "reason": entry.reason, "verdicts": verdicts, "alarms": alarms}
     line = without_controls(f"job {number}/{total}: {entry.name} {entry.state}, {words}")
     notify("job_ended", line, job=entry.name, number=number, total=total, state=entry.state, **facts)
 
 
 def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
-    """Return the night as plain text: a table, and the reasons of all changes."""
-    lasting = {
-        entry.name: f" {lasting_text(found)}" for entry in run.entries if (found := streak(entry, reversed(earlier)))
-    }
-    heads = ("job", "state", *GATES, "first metric", "time")
-    rows = [heads, *(_row(entry) for entry in run.entries)]
-    table = aligned(rows, n_left=len(heads))
-    reasons = [
-        f"{entry.name}: {entry.state}{lasting.get(entry.name, '')}: {entry.reason}"
-        for entry in run.entries
-        if entry.state != DONE
-    ]
-    reasons += [
-        f"{entry.name}: {finding.gate} {_verdict(finding)}"
-        f"{lasting.get(entry.name, '') if finding.is_uncompared else ''}: {finding_text(finding)}"
-        for entry in run.entries
-        for finding in entry.findings
-        if finding.is_regression or finding.is_uncompared or finding.verdict == BETTER
-    ]
-    reasons += [f"{removed_job.name}: {removed_text(removed_job)}" for removed_job in removed_jobs(run, earlier)]
+    """Return the night as plain text: a headline, a line for each job, the most urgent first, and reasons."""
+    first = headline(run, earlier)
+    # A column of every metric, time and gate would hide the answer; the page and `history show` have them.
+    table = aligned([_row(entry, earlier) for entry in ranked(run)], n_left=2)
     return [
-        f"run {run.number} of suite {run.suite}: {exit_meaning(run.exit_code or FINE)}",
-        "",
-        *table,
-        *(["", *reasons] if reasons else []),
+        f"run {run.number} of suite {run.suite}: {first.title}",
+        f"exit code {run.exit_code or 0}: {exit_meaning(run.exit_code or 0)}",
+        *(["", first.quiet] if first.quiet else []),
+        *(["", *table] if table else []),
+        *(["", *reasons] if (reasons := [*_reasons(run, earlier)]) else []),
     ]
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
-    found = {finding.gate: finding for finding in entry.findings}
-    first = next(((name, each.value) for name, each in entry.metrics.items() if each.value is not None), None)
-    return (
-        entry.name,
-        entry.state,
-        *(_verdict(found[gate]) if gate in found else "-" for gate in GATES),
-        "-" if first is None or first[1] is None else f"{first[0]} {metric_value(first[0], first[1])}",
-        "-" if entry.seconds is None else duration(entry.seconds),
-    )
+def _reasons(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
+    """Yield the reasons of all outcomes that are to be looked at, and the output of failed preparations."""
+    for entry in ranked(run):
+        lasting = streak(entry, reversed(earlier))
+        for_nights = "" if lasting is None else f" {lasting_text(lasting)}"
+        if entry.state != DONE:
+            yield f"{entry.name}: {SIGNS[outcome(entry)].words}{for_nights}: {entry.reason}"
+            continue
+        for finding in entry.findings:
+            if finding.is_regression or finding.is_uncompared or finding.verdict in (BETTER, STALE):
+                words = f"{finding.gate} {sign_of_finding(finding).words}{for_nights}"
+                yield f"{entry.name}: {words}: {finding_text(finding)}"
+                for_nights = ""
+    # Jobs of one preparation have one output.
+    findings = (finding for entry in run.entries for finding in entry.findings)
+    for output, tail in {each.facts["output"]: each.facts["tail"] for each in findings if "tail" in each.facts}.items():
+        yield f"\n{output} ends with:"
+        yield from (f"  {line}" for line in tail)
+    yield from (f"{removed_job.name}: {removed_text(removed_job)}" for removed_job in removed_jobs(run, earlier))
 
 
-def _verdict(finding: Finding) -> str:
-    return f"{finding.verdict}, ALARM" if finding.alarm else brief_verdict(finding)
+def _row(entry: Entry, earlier: Sequence[Run]) -> tuple[str, ...]:
+    sign = SIGNS[outcome(entry)]
+    name, value, change = first_metric(entry, earlier)
+    seconds = "-" if entry.seconds is None else duration(entry.seconds)
+    return f"{sign.mark} {sign.words}", entry.name, f"{name} {value}".lstrip(), change, seconds

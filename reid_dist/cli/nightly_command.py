@@ -38,6 +38,7 @@ from reid_dist.cli.click_options import choose_cluster, events_option, local_opt
     help="Directory for what jobs share while they run, seen by all workers. Default: DIR/workspace.",
 )
 @click.option("--mlflow", "mlflow_uri", metavar="URI", help="Also log the night to this MLflow tracking server.")
+@click.option("--allow-incomparable", is_flag=True, help="End with 0 in place of 5 where a job could not be compared.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
 @events_option
 def command(
@@ -51,12 +52,14 @@ def command(
     workspace: str | None,
     mlflow_uri: str | None,
     as_json: bool,
+    allow_incomparable: bool,
 ) -> int:
     """Run every job of a SUITE file, compare it with earlier nights, and write the page.
 
-    A job that fails is recorded, and the rest goes on. Exit code 3 when a job failed, 4 when none failed and accuracy,
-    time or memory of one is worse than before, or a result changed although inputs and job are identical; 5 when
-    neither, and a job could not be compared with its baseline, as after a change of the job or of its sets' sizes.
+    A job that fails is recorded, and the rest goes on. Exit code 3 when a job failed, its features could not be made,
+    or are those of the last night where new ones are expected; 4 when none did and accuracy, time or memory of one is
+    worse than before, or a result changed although inputs and job are identical; 5 when neither, and a job could not
+    be compared with its baseline, as after a change of the job.
 
     \b
     Examples:
@@ -84,4 +87,5 @@ def command(
         workspace=workspace,
         mlflow_uri=mlflow_uri,
         as_json=as_json,
+        allow_incomparable=allow_incomparable,
     )

@@ -16,6 +16,7 @@ from reid_dist.clusters.security import open_connection
 from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.core.optional_packages import missing_extra
 from reid_dist.errors import InputError, RunFailedError, StoreError, StoreExistsError
+from reid_dist.reports.report_files import refuse_existing
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,8 +39,7 @@ def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: 
         raise InputError(f"--performance-report is of a cluster, and {why}; leave it out, or choose another --cluster")
     if page is not None:
         _refuse_without_bokeh("--performance-report")
-        if page.exists():
-            raise StoreExistsError(f"{page} is there already; choose another --performance-report")
+        refuse_existing(page, "--performance-report")
     if getattr(cluster, "dashboard", False):
         _refuse_without_bokeh("dashboard: true in the cluster file")
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
-from reid_dist.cli.click_options import result_options
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from reid_dist.evaluation.pairs import PairResult
+from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("pairs")
@@ -44,8 +36,7 @@ def command(
     metrics: tuple[str, ...],
     roc: bool,
     folds: int | None,
-    output: Path | None,
-    as_json: bool,
+    place: ResultPlace,
 ) -> None:
     """Verify listed pairs of rows of LEFT and RIGHT, or of LEFT alone: EER, TAR at given FAR, accuracy.
 
@@ -58,16 +49,13 @@ def command(
       reid-dist pairs faces.zarr --pairs lfw_pairs.txt --folds 10
       reid-dist pairs g1.zarr g2.zarr --pairs matches.csv --by item_ids --metric TAR@FAR=1e-4 --output ijbc.json
     """
-    if roc and output is None and not as_json:
-        raise click.UsageError("--roc writes the curve into the JSON; add --output FILE or --json")
+    if roc and place.form != "json" and not place.as_json:
+        raise click.UsageError("--roc writes the curve into the JSON; add --output FILE.json or --json")
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.cli.saved_text import deliver_result, refuse_existing
     from reid_dist.evaluation.pairs import DEFAULT_METRICS, evaluate_pairs
-    from reid_dist.reports.console import print_parts
     from reid_dist.stores import open_features
     from reid_dist.stores.importers.row_lists import read_pair_list
 
-    refuse_existing(output)
     near = open_features(left)
     far = near if right is None else open_features(right)
     listed = read_pair_list(list_file, near, far, by=by)
@@ -83,33 +71,4 @@ def command(
             folds=folds,
             progress=lambda done, n: progress(done, n, "pairs"),
         )
-    deliver_result(result, output, lambda: print_parts(_values(result), _facts(result)), as_json=as_json)
-
-
-def _values(result: PairResult) -> Table:
-    from reid_dist.reports.console import value_table
-    from reid_dist.reports.words import metric_value
-
-    table = value_table("metric", "value", "threshold")
-    accuracy = result.accuracy
-    for name, value in result.metrics.items():
-        table.add_row(name, metric_value(name, value), f"{result.thresholds[name]:.6g}")
-    table.add_row("accuracy", f"{100 * accuracy.best:.2f} %", f"{accuracy.threshold:.6g}")
-    if accuracy.folds:
-        spread = f"{100 * accuracy.mean:.2f} % ± {100 * accuracy.spread:.2f}"
-        table.add_row(f"accuracy, {len(accuracy.folds)} folds", spread, "")
-    return table
-
-
-def _facts(result: PairResult) -> Table:
-    from reid_dist.core.formatting import integer
-    from reid_dist.reports.console import fact_table
-
-    table = fact_table()
-    counts = result.counts
-    table.add_row("pairs", f"{integer(counts['n_genuine'])} genuine, {integer(counts['n_impostor'])} impostor")
-    table.add_row("distance", f"{result.distance['name']}: {result.distance['definition']}")
-    table.add_row("digest", result.result_digest[:16])
-    if result.accuracy.folds:
-        table.add_row("folds", "mean ± sample standard deviation; the threshold of a fold is the best of all others")
-    return table
+    place.deliver(result)

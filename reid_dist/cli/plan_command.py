@@ -105,11 +105,13 @@ def command(
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import read_job
+    from reid_dist.evaluation.projection import draws_equal_errors
     from reid_dist.evaluation.sides import fused_sides, parse_model
     from reid_dist.evaluation.splits import SplitJob
     from reid_dist.evaluation.sweeps import grid_of
-    from reid_dist.stages.expansion import parse_expand
-    from reid_dist.stages.reranking import parse_rerank
+    from reid_dist.metrics.metric import parse_metrics
+    from reid_dist.stages.expansion.expansion_steps import parse_expand
+    from reid_dist.stages.reranking.rerankers import parse_rerank
     from reid_dist.stages.session import planned_memory
     from reid_dist.stages.stage_plan import plan_expand, plan_rerank
     from reid_dist.stores import FeatureSet
@@ -168,12 +170,15 @@ def command(
         speed = f"{counted(n_threads, 'thread')} of {gflops:g} GFLOP/s"
     n_workers = 1 if size is None else size.n_workers
     listing = 0.0 if lists is None else _list_seconds(plan, lists, options["topk"] or 0, n_threads)
-    reading = 0.0 if read_rate is None else plan.bytes_read / (read_rate * 1e9)
-    seconds = max(_tile_seconds(plan, rates, n_threads) + listing, reading)
+    is_drawn = splits is None and swept is None
+    level = options["confidence"] if is_drawn else None
+    n_passes = 1 + draws_equal_errors(parse_metrics(options["metrics"] or ()), level)
+    reading = 0.0 if read_rate is None else n_passes * plan.bytes_read / (read_rate * 1e9)
+    seconds = max(n_passes * _tile_seconds(plan, rates, n_threads) + listing, reading)
     least = seconds
     if gflops is None:
         saving = replace(rates, product=max(0.0, rates.product - seconds_saved(plan.gallery.dim, policy)))
-        least = max(_tile_seconds(plan, saving, n_threads) + listing, reading)
+        least = max(n_passes * _tile_seconds(plan, saving, n_threads) + listing, reading)
     if read_rate is not None:
         speed = f"{speed}, {read_rate:g} GB/s from storage"
     per_worker = plan.task_bytes * -(-n_threads // n_workers)
@@ -194,7 +199,10 @@ def command(
         "products": _products_line(plan, policy),
         **({"gpu": _gpu_line(plan, policy, n_gpus)} if policy.expects_device(plan.flop // 2) else {}),
         **(
-            {"passes": "1, or 2 if more distances lie around thresholds over all pairs than a task may count"}
+            {
+                "passes": f"{n_passes}, or {n_passes + 1} if more distances lie around thresholds over all pairs than "
+                "a task may count"
+            }
             if plan.bracket_counts
             else {}
         ),

@@ -64,10 +64,10 @@ def command(
       reid-dist plot results/plain results/reranked --output cmc.pdf
       reid-dist plot results/plain results/reranked --curve pr --width two --font-size 9 --output pr.svg
     """
-    from reid_dist.cli.saved_text import refuse_existing, write_file
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.plots.figures import FORMATS, ONE_COLUMN, TWO_COLUMNS, figure_file
     from reid_dist.reports.plots.run_curves import curve_chart
+    from reid_dist.reports.report_files import refuse_existing, write_or_refuse
     from reid_dist.reports.tables import comparable, distinct_names, run_names
 
     form = output.suffix.lower().removeprefix(".")
@@ -86,5 +86,5 @@ def command(
         )
     inches = dict(zip(_COLUMNS, (ONE_COLUMN, TWO_COLUMNS), strict=True)).get(str(width)) or float(width)
     chart = curve_chart(curve, named, metric, bands=True)
-    write_file(output, figure_file(chart, form, width=inches, height=height, font_size=font_size, style=style))
+    write_or_refuse(output, figure_file(chart, form, width=inches, height=height, font_size=font_size, style=style))
     click.echo(f"written: {output}")

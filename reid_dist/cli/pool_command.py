@@ -2,70 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from reid_dist.cli.click_options import (
-    CONVENTIONS,
     OUTPUTS,
     GroupedCommand,
     RunOptions,
     chunk_option,
+    declared_options,
     observation_options,
     option,
     resume_options,
     run_options,
     threads_options,
 )
+from reid_dist.evaluation.options import POOL_OPTIONS, PoolOptions
 
 
 @click.command("pool", cls=GroupedCommand)
 @click.argument("store")
-@option(
-    "--by",
-    group=CONVENTIONS,
-    default="tracklet",
-    show_default=True,
-    metavar="LABEL",
-    help="A label column of the set, or pid_camid (identity and camera), or item_id.",
-)
-@option(
-    "--media",
-    group=CONVENTIONS,
-    metavar="LABEL",
-    help="A label column: average rows of a group with one value first, then these means (IJB-C templates).",
-)
-@option(
-    "--method",
-    group=CONVENTIONS,
-    metavar="[mean|max]",
-    default="mean",
-    show_default=True,
-    help="See `reid-dist list poolings`.",
-)
-@option(
-    "--no-normalise",
-    group=CONVENTIONS,
-    is_flag=True,
-    help="Keep pooled rows as they are; otherwise they get length 1.",
-)
-@option("--normalise-rows", group=CONVENTIONS, is_flag=True, help="Scale every row to length 1 before it is pooled.")
-@option(
-    "--drop-camids",
-    group=CONVENTIONS,
-    is_flag=True,
-    help="Leave cameras out, where rows of several cameras are pooled.",
-)
-@option("--allow-zero", group=CONVENTIONS, is_flag=True, help="Keep zero vectors; otherwise they are refused.")
 @option("--output", "target", group=OUTPUTS, required=True, metavar="PATH", help="Where to write the pooled store.")
-@option(
-    "--dtype",
-    group=OUTPUTS,
-    type=click.Choice(["float32", "float16"]),
-    default="float32",
-    show_default=True,
-    help="How rows are kept.",
+@declared_options(
+    POOL_OPTIONS.values(),
+    camids={"flag": "--drop-camids", "is_flag": True, "flag_value": "drop", "show_default": False, "callback": None},
 )
 @chunk_option
 @option("--overwrite", group=OUTPUTS, is_flag=True, help="Replace a store that is there; not on S3.")
@@ -80,8 +41,6 @@ def command(
     store: str,
     target: str,
     run: RunOptions,
-    no_normalise: bool,
-    drop_camids: bool,
     chunk_rows: int | None,
     overwrite: bool,
     **options: Any,
@@ -102,5 +61,4 @@ def command(
     from reid_dist.stores.locations import canonical_uri
 
     to = PooledPlace(uri=canonical_uri(target), chunk_rows=chunk_rows, overwrite=overwrite)
-    rules = {"normalise": not no_normalise, "camids": "drop" if drop_camids else "keep"}
-    deliver_pooled(pool_store(store, to, {**options, **rules}, run))
+    deliver_pooled(pool_store(store, to, cast("PoolOptions", options), run))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import click
 
@@ -14,9 +12,10 @@ from reid_dist.cli.progress import messages, rows_progress
 from reid_dist.cli.resumable import run_resumable
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
-from reid_dist.evaluation.pooling import PooledStore, pool_to
+from reid_dist.evaluation.options import PoolOptions
+from reid_dist.evaluation.pooling import PooledStore, pool_job, pool_to
 from reid_dist.evaluation.runner import Run
-from reid_dist.stages.pooling_job import PooledPlace, PoolJob
+from reid_dist.stages.pooling_job import PooledPlace
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, open_features
 
@@ -29,11 +28,8 @@ class Pooled:
     n_source: int
 
 
-def pool_store(store: str, to: PooledPlace, options: Mapping[str, Any], run: RunOptions) -> Pooled:
-    """Pool a source and write the store; `options` are those of `PoolJob.of`.
-
-    Errors are those of `run_resumable`.
-    """
+def pool_store(store: str, to: PooledPlace, options: PoolOptions, run: RunOptions) -> Pooled:
+    """Pool a source and write the store; errors are those of `run_resumable`."""
     n_source = 0
 
     def prepare() -> Run[FeatureSet]:
@@ -41,7 +37,7 @@ def pool_store(store: str, to: PooledPlace, options: Mapping[str, Any], run: Run
         with rows_progress() as progress:
             features = open_features(store, allow_zero=options["allow_zero"], progress=progress)
         n_source = features.n_rows
-        job = PoolJob.of(features, **options)
+        job = pool_job(features, options)
 
         def compute(session: Session) -> FeatureSet:
             with rows_progress() as shown:

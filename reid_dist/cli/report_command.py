@@ -26,7 +26,6 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
     from reid_dist.evaluation.splits import SplitReport
     from reid_dist.evaluation.sweeps import SweepReport
     from reid_dist.nightly.history.address import is_address, load_report
-    from reid_dist.reports import print_report
     from reid_dist.reports.report_files import refuse_occupied
 
     if output is not None:
@@ -47,6 +46,6 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
         folder = output if is_address(run) else run
         if folder is not None:
             report.save(folder, overwrite=folder is run)
-        print_report(report)
+        report.show()
         if folder is not None:
             print(f"\nwritten: {folder / 'report.html'}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,21 +14,16 @@ from reid_dist.cli.click_options import RunOptions
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.core.credentials import command_line
-from reid_dist.core.findings import before_and_below
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Document, R, ReportStore, ResultStore, Run, run_job
 from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import Sides
 from reid_dist.reports import Report
-from reid_dist.reports.report_files import written_files
+from reid_dist.reports.documents import DocumentReport
 from reid_dist.stores import FeatureSet
 
 if TYPE_CHECKING:
     from reid_dist.evaluation.splits import SplitReport
-    from reid_dist.evaluation.sweeps import SweepReport
-
-# Width of the names of facts, where none is longer.
-_NAME_WIDTH: Final = 8
 
 
 def run_resumable(
@@ -77,37 +72,6 @@ def open_sides(query: str, gallery: str, **left_out: Any) -> tuple[FeatureSet, F
         return Sides(query, gallery, **left_out).open(progress)
 
 
-def deliver_table(
-    report: SweepReport | SplitReport,
-    table: Sequence[str],
-    legend: Mapping[str, str],
-    facts: Mapping[str, str],
-    *,
-    as_json: bool,
-    output: Path | None,
-) -> None:
-    """Print a report as a table of plain text with facts and notes below it, and the names of its files."""
-    if as_json:
-        click.echo(report.to_json(), nl=False)
-        return
-    head, tail = report.heading.chosen("date", "command"), report.heading.chosen("version", "digest")
-    below = {**legend, **head, **facts, **tail}
-    warnings, notes = before_and_below(report.findings)
-    width = max(_NAME_WIDTH, *map(len, below))
-    lines = [
-        *report.heading.lines,
-        *warnings,
-        "",
-        *table,
-        "",
-        *(f"{name:<{width}}  {words}" for name, words in below.items()),
-        *(f"{word:<{width}}  {text}" for word, text in notes),
-    ]
-    click.echo("\n".join(lines))
-    if output is not None:
-        click.echo(f"\nwritten to {output}: {report.page}, {report.document}")
-
-
 def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None) -> Report | SplitReport:
     """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
     report_class, prepare = prepared_job(job, rows_progress, stages)
@@ -118,13 +82,11 @@ def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None)
     return report
 
 
-def deliver_report(report: Report, *, as_json: bool, output: Path | None) -> None:
+def deliver_report(report: DocumentReport, *, as_json: bool, output: Path | None) -> None:
     """Print a report, and the names of its files."""
     if as_json:
         click.echo(report.to_json(), nl=False)
         return
-    from reid_dist.reports import print_report
-
-    print_report(report)
+    report.show()
     if output is not None:
-        print(f"\nwritten to {output}: {', '.join(written_files(output))}")
+        click.echo(f"\nwritten to {output}: {', '.join(report.files_in(output))}")

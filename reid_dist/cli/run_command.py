@@ -36,15 +36,14 @@ def command(pipeline: Path, overrides: tuple[str, ...], run: RunOptions, as_json
       reid-dist run pipelines/query_expansion_sweep.yaml --output results/expansion
       reid-dist run pipelines/clothes_changing.yaml --set protocol.base=allshots --set protocol.name=all_clothes
     """
-    from reid_dist.cli.resumable import evaluate_job
-    from reid_dist.cli.splitting import deliver
+    from reid_dist.cli.resumable import deliver_report, evaluate_job
     from reid_dist.evaluation.pipelines import read_job
 
     job = read_job(pipeline, overrides)
     run = replace(run, description=job.description)
     if job.sweep is None:
-        deliver(evaluate_job(job, run), as_json=as_json, output=run.output)
+        deliver_report(evaluate_job(job, run), as_json=as_json, output=run.output)
         return
-    from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
+    from reid_dist.cli.sweeping import sweep_sides
 
-    deliver_sweep(sweep_sides(job.query, job.gallery, job.sweep_options(), run), as_json=as_json, output=run.output)
+    deliver_report(sweep_sides(job.query, job.gallery, job.sweep_options(), run), as_json=as_json, output=run.output)

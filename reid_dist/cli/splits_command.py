@@ -56,8 +56,7 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     from functools import partial
 
     from reid_dist.cli.progress import rows_progress, stages
-    from reid_dist.cli.resumable import report_store, run_resumable
-    from reid_dist.cli.splitting import deliver_splits
+    from reid_dist.cli.resumable import deliver_report, report_store, run_resumable
     from reid_dist.evaluation.runs import prepare_splits
     from reid_dist.evaluation.sides import Sides
     from reid_dist.evaluation.splits import SplitReport
@@ -66,4 +65,4 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     given = given_options(options)
     prepare = partial(prepare_splits, sides, given, rows_progress, stages)
     report = run_resumable(run, prepare, report_store(SplitReport, run))
-    deliver_splits(report, as_json=as_json, output=run.output)
+    deliver_report(report, as_json=as_json, output=run.output)

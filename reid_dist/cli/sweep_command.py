@@ -64,7 +64,8 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
       reid-dist sweep q.zarr g.zarr --rerank gnn --rounds 0:3 --lambda-value 0,0.3
       reid-dist sweep q.zarr g.zarr --rerank k_reciprocal --k1 10:30:10 --k2 1,6 --lambda-value 0,0.3
     """
-    from reid_dist.cli.sweeping import deliver_sweep, sweep_sides
+    from reid_dist.cli.resumable import deliver_report
+    from reid_dist.cli.sweeping import sweep_sides
 
     report = sweep_sides(query, gallery, {**options, "metrics": list(options["metrics"]) or None}, run)
-    deliver_sweep(report, as_json=as_json, output=run.output)
+    deliver_report(report, as_json=as_json, output=run.output)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from reid_dist.cli.click_options import RunOptions
 from reid_dist.cli.progress import points
-from reid_dist.cli.resumable import deliver_table, open_sides, report_store, run_resumable
-from reid_dist.core.formatting import aligned, counted
+from reid_dist.cli.resumable import open_sides, report_store, run_resumable
 from reid_dist.core.specs import value_text
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import parse_model
 from reid_dist.evaluation.sweeps import SweepJob, SweepReport, grid_of, run_sweep
-from reid_dist.reports.words import metric_value
 from reid_dist.stages.session import Session
-
-_BEST = "*"
 
 
 def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptions) -> SweepReport:
@@ -45,37 +40,5 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
     return run_resumable(run, prepare, report_store(SweepReport, run))
 
 
-def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) -> None:
-    """Print a parameter sweep, in which the best value of each metric is marked, and the names of its files."""
-    names, counts = report.metric_names, report.counts
-    table = [[*report.parameters, *(f"{name} " for name in names)]]
-    for number, row in enumerate(report.rows):
-        values = [
-            metric_value(name, row["metrics"][name])
-            + (_BEST if report.best.get(name, {}).get("row") == number else " ")
-            for name in names
-        ]
-        table.append([*(_written(value) for value in row["parameters"].values()), *values])
-    facts = {
-        "method": report.method["name"] + _fixed(report.method["fixed"]),
-        "queries": f"{counts['n_valid']:,} valid of {counts['n_query']:,}",
-        "gallery": counted(counts["n_gallery"], "row"),
-        "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
-    }
-    legend = {_BEST: "best value of its metric; of equal ones, the first"}
-    deliver_table(report, aligned(table), legend, facts, as_json=as_json, output=output)
-
-
-def _fixed(values: dict[str, Any]) -> str:
-    """Parameters that were not swept."""
-    return f" ({', '.join(f'{name} {_written(value)}' for name, value in values.items())})" if values else ""
-
-
-def _written(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value_text(value)
-
-
 def _setting(values: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_written(value)}" for name, value in values.items())
+    return " ".join(f"{name}={value_text(value)}" for name, value in values.items())

@@ -15,6 +15,7 @@ from reid_dist.cli.click_options import (
     option,
     options_in_threads,
 )
+from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("thresholds", cls=GroupedCommand)
@@ -63,7 +64,8 @@ from reid_dist.cli.click_options import (
     metavar="DIR",
     help="Write thresholds.json and thresholds.html there; in RUN itself, its page gets the section too.",
 )
-@options_in_threads("report")
+@result_options("report", has_file=False)
+@options_in_threads
 def command(
     directory: Path,
     pipeline: Path | None,
@@ -71,7 +73,7 @@ def command(
     fpir: tuple[str, ...],
     thresholds: tuple[float, ...],
     prior: float | None,
-    as_json: bool,
+    place: ResultPlace,
     run: RunOptions,
 ) -> None:
     """Compute error rates at distance thresholds of a finished RUN, and the match probability at a distance.
@@ -90,7 +92,6 @@ def command(
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import rows_progress, stages
     from reid_dist.cli.resumable import words_of_command
-    from reid_dist.cli.thresholds_table import print_operating_points
     from reid_dist.evaluation.operating import RecordedRanking, points_of_run, refuse_unfit_points
     from reid_dist.evaluation.pipelines import read_job
     from reid_dist.nightly.history.address import load_report
@@ -126,10 +127,7 @@ def command(
         found.save(run.output, overwrite=beside)
     if beside:
         load_report(directory).save(directory, overwrite=True)
-    if as_json:
-        click.echo(found.to_json(), nl=False)
-        return
-    print_operating_points(found)
-    if run.output is not None:
+    place.deliver(found)
+    if run.output is not None and place.prints_text:
         pages = [found.page, found.document, *([report.page] if beside else [])]
         print(f"\nwritten to {run.output}: {', '.join(pages)}")

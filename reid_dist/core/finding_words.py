@@ -386,5 +386,9 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "ranks_alike": "{distance} gives the ranks of {other} under every convention and has no rows of its own",
     "euclidean_ranks": "Euclidean distances of rows scaled to length 1 rank as cosine, and sqeuclidean as euclidean, "
     "but for rounding: they have no rows of their own",
+    "no_lengths": "{stages} makes no difference under {distance} but for rounding, and is left out there",
+    "unfit_stages": "{stages} is left out under {distance}: {why}",
+    "also_left_out": "expansions, re-rankings and treatments of features are left out: --also NAME, also=[…]; "
+    "treatments for all of the last",
 }
 """The template that words a finding, or a function of its values, by its code."""

@@ -49,8 +49,8 @@ def value_text(value: object) -> str:
 
 def call_text(name: str, values: Mapping[str, object], within: str | None = None) -> str:
     """Write a call with all of its values, and with the text of the call within it."""
-    first = [] if within is None else [within]
-    return f"{name}({','.join([*first, *(f'{key}={value_text(value)}' for key, value in values.items())])})"
+    inside = [*([] if within is None else [within]), *(f"{key}={value_text(value)}" for key, value in values.items())]
+    return f"{name}({','.join(inside)})" if inside else name
 
 
 def parse_spec(kind: str, text: str, *, nested: bool = False) -> list[Call]:

@@ -16,13 +16,17 @@ numbers of two sets differ in meaning.
 ``gallery_size``
     ``order``, ``seed``, ``n_rows`` that have entered, and every metric.  Relevant and junk rows are always there; other
     rows enter in order.  (The first n rows of a gallery alone would be another curve.)
+
+Where intervals are requested, ``intervals`` hold [low, high] in the place of every value of every metric, [None, None]
+where fewer than two identities have a value: cluster bootstraps of the identities among the queries of a group, or of
+all.  ``n_identities`` are those of a group with a query that counts.  Groups of one identity (``identity``) have none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,12 +38,16 @@ from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.output import Results
 from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions
 from reid_dist.errors import InputError
+from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.metric import exact_mean, parse_metric, rows_by_label
-from reid_dist.reports.entry_checks import MEAN_OF_GROUPS
+from reid_dist.reports.entry_checks import INTERVALS, MEAN_OF_GROUPS, N_IDENTITIES
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import given_labels
 
 Float64 = NDArray[np.float64]
+
+Ends = list[float | None]
+"""Ends of an interval; None where the data do not determine it."""
 
 _DEFAULT_STEPS = 10
 
@@ -85,10 +93,16 @@ def make_breakdowns(
     valid: NDArray[np.bool_],
     results: Results,
     job: EvaluationJob,
+    *,
+    level: float | None,
+    seed: int,
 ) -> dict[str, dict[str, Any]]:
-    """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
+    """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool.
+
+    `level` is that of intervals, None for none, and `seed` that of their draws.
+    """
     over_partitions: dict[str, dict[str, Any]] = {}
-    means = _Means(query.pids, job.protocol.zero_for_invalid)
+    means = _Means(query.pids, job.protocol.zero_for_invalid, level, seed)
     output, in_parts = job.output(PartitionMetrics), results.get(PartitionMetrics)
     if in_parts is not None and output is not None:
         if in_parts.by_camera is not None:
@@ -96,10 +110,11 @@ def make_breakdowns(
         if in_parts.by_size is not None:
             of_sizes = _gallery_sizes(in_parts.by_size, output.partitions, output.metrics, means)
             over_partitions["gallery_size"] = of_sizes
+    alone = replace(means, level=None)
     return {
         name: over_partitions[name]
         if name in over_partitions
-        else _by_label(_column(query, name), values, valid, means)
+        else _by_label(_column(query, name), values, valid, alone if name == "identity" else means)
         for name in names
     }
 
@@ -110,6 +125,9 @@ class _Means:
 
     pids: NDArray[np.int64]
     zero_for_invalid: bool
+    # Of intervals, None for none, and of their draws.
+    level: float | None
+    seed: int
 
     def __call__(self, metric: str, values: Float64, rows: NDArray[np.intp] | slice) -> float:
         """Value of a metric of some rows; NaN where none of them counts."""
@@ -118,6 +136,24 @@ class _Means:
     def known(self, metric: str, values: Float64, rows: NDArray[np.intp] | slice = slice(None)) -> float | None:
         """The same; None where no row has a value."""
         return None if np.isnan(values[rows]).all() else _defined(self(metric, values, rows))
+
+    def intervals(
+        self, columns: Sequence[tuple[str, Float64]], rows: NDArray[np.intp] | slice = slice(None)
+    ) -> tuple[list[Ends], int]:
+        """Interval of each column of values of some rows, given with its metric, and the identities that count.
+
+        An identity is drawn with all of its queries, of all columns alike.
+        """
+        if self.level is None:
+            raise AssertionError("no intervals are requested")
+        pids = self.pids[rows]
+        averaged = {
+            str(place): parse_metric(metric).averaged(values[rows], pids, zero_for_invalid=self.zero_for_invalid)
+            for place, (metric, values) in enumerate(columns)
+        }
+        drawn = bootstrap_intervals(averaged, pids, level=self.level, seed=self.seed)
+        ends = drawn.describe()["intervals"]
+        return [ends[name] for name in averaged], drawn.n_units
 
 
 @dataclass(frozen=True)
@@ -145,12 +181,18 @@ def _by_label(
 ) -> dict[str, Any]:
     kinds, groups = rows_by_label(column.labels)
     by_group = {metric: np.array([means(metric, each, group) for group in groups]) for metric, each in values.items()}
+    drawn: dict[str, Any] = {}
+    if means.level is not None and values:
+        found = [means.intervals([*values.items()], group) for group in groups]
+        ends = {metric: [of_group[place] for of_group, _ in found] for place, metric in enumerate(values)}
+        drawn = {N_IDENTITIES: [n_units for _, n_units in found], INTERVALS: ends}
     return {
         column.key: given_labels(kinds, column.names),
         "n_query": [len(group) for group in groups],
         "n_valid": [int(valid[group].sum()) for group in groups],
         **{metric: [_defined(mean) for mean in of_groups.tolist()] for metric, of_groups in by_group.items()},
         MEAN_OF_GROUPS: {metric: _defined(exact_mean(of_groups)) for metric, of_groups in by_group.items()},
+        **drawn,
     }
 
 
@@ -175,6 +217,13 @@ def _camera_pairs(found: Float64, job: EvaluationJob, metrics: tuple[str, ...], 
     """Table of values of shape (n_query, n_cameras, metrics)."""
     near, far = map(_cameras, job.label_sets, (job.query, job.gallery))
     groups, columns = near.rows, range(len(far.names))
+    drawn: dict[str, Any] = {}
+    if means.level is not None:
+        cells = [(metric, found[:, camera, place]) for place, metric in enumerate(metrics) for camera in columns]
+        of_groups = [means.intervals(cells, group)[0] for group in groups]
+        n = len(far.names)
+        cuts = {metric: slice(place * n, (place + 1) * n) for place, metric in enumerate(metrics)}
+        drawn = {INTERVALS: {metric: [each[cut] for each in of_groups] for metric, cut in cuts.items()}}
     return {
         "query_camid": near.names,
         "gallery_camid": far.names,
@@ -183,11 +232,18 @@ def _camera_pairs(found: Float64, job: EvaluationJob, metrics: tuple[str, ...], 
             metric: [[means.known(metric, found[:, camera, place], group) for camera in columns] for group in groups]
             for place, metric in enumerate(metrics)
         },
+        **drawn,
     }
 
 
 def _gallery_sizes(found: Float64, partitions: Partitions, metrics: tuple[str, ...], means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_sizes, metrics)."""
+    drawn: dict[str, Any] = {}
+    if means.level is not None:
+        n = found.shape[1]
+        cells = [(metric, found[:, size, place]) for place, metric in enumerate(metrics) for size in range(n)]
+        ends, _ = means.intervals(cells)
+        drawn = {INTERVALS: {metric: ends[place * n : (place + 1) * n] for place, metric in enumerate(metrics)}}
     return {
         "order": partitions.order,
         "seed": partitions.seed,
@@ -196,6 +252,7 @@ def _gallery_sizes(found: Float64, partitions: Partitions, metrics: tuple[str, .
             metric: [means.known(metric, found[:, size, place]) for size in range(found.shape[1])]
             for place, metric in enumerate(metrics)
         },
+        **drawn,
     }
 
 

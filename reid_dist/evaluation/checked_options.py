@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reid_dist.core.formatting import have
+from reid_dist.core.nested import differing_fields
 from reid_dist.engine.checks import (
     check_collapse,
     check_ground_truth,
@@ -26,14 +27,14 @@ from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Source, rec
 from reid_dist.metrics.metric import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
-from reid_dist.relevance.protocols import PROTOCOLS, Protocol
+from reid_dist.relevance.protocols import PROTOCOLS, Protocol, frozen
 from reid_dist.reports.documents import plain
 from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
     from reid_dist.engine.outputs.partitions import Partitions
-    from reid_dist.stages.expansion import Step
-    from reid_dist.stages.reranking import Reranking
+    from reid_dist.stages.expansion.expansion_steps import Step
+    from reid_dist.stages.reranking.rerankers import Reranking
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,11 @@ def _stages(values: EvaluationOptions) -> tuple[Reranking | None, tuple[Step, ..
     rerank: Reranking | None = None
     expand: tuple[Step, ...] = ()
     if values["rerank"] is not None:
-        from reid_dist.stages.reranking import parse_rerank
+        from reid_dist.stages.reranking.rerankers import parse_rerank
 
         rerank = parse_rerank(values["rerank"])
     if values["expand"] is not None:
-        from reid_dist.stages.expansion import parse_expand
+        from reid_dist.stages.expansion.expansion_steps import parse_expand
 
         expand = parse_expand(values["expand"])
     return rerank, expand
@@ -113,7 +114,7 @@ def _stages(values: EvaluationOptions) -> tuple[Reranking | None, tuple[Step, ..
 def _spelled(steps: tuple[Step, ...]) -> str | None:
     if not steps:
         return None
-    from reid_dist.stages.expansion import spelled
+    from reid_dist.stages.expansion.expansion_steps import spelled
 
     return spelled(steps)
 
@@ -203,22 +204,23 @@ def plain_spec(entries: Spec) -> dict[str, Any]:
 
 def differing(wanted: Spec, found: Spec) -> list[str]:
     """Names of the entries in which two specs differ; one that requests nothing is as one that is missing."""
-    return [name for name in dict.fromkeys([*wanted, *found]) if entry_text(wanted, name) != entry_text(found, name)]
+    sides = [{name: value for name, value in spec.items() if requests(value)} for spec in (wanted, found)]
+    return list(dict.fromkeys(field.path[0] for field in differing_fields(sides, _exact)))
 
 
 def entry_text(spec: Spec, name: str) -> str:
-    """An entry as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery; of a missing one, null."""
+    """An entry as JSON, as `_exact` writes it; of a missing one, null."""
     value = spec.get(name)
-    return json.dumps(plain(value) if requests(value) else None, sort_keys=True)
+    return _exact(value if requests(value) else None)
+
+
+def _exact(value: Any) -> str:
+    """A value as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery."""
+    return json.dumps(plain(value), sort_keys=True)
 
 
 def options_of(spec: Spec) -> EvaluationOptions:
     """Options of `evaluate` of a spec, except for its ground truth, of which it has the digest alone."""
-    protocol = Protocol(**{name: _frozen(value) for name, value in spec["protocol"].items()})
+    protocol = Protocol(**{name: frozen(value) for name, value in spec["protocol"].items()})
     values = {name: value for name, value in spec.items() if name in OPTIONS and name not in _INPUTS}
     return cast("EvaluationOptions", values | {"protocol": protocol, "collapse": protocol.collapse})
-
-
-def _frozen(value: Any) -> Any:
-    """Lists of JSON as the tuples of a protocol."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value

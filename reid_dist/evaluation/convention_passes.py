@@ -2,7 +2,8 @@
 
 A *setting* says which items are relevant, which are junk, and what a query without relevant items is worth; it is a
 protocol, registered or composed.  All settings are ranked from one pass (`reid_dist.engine.outputs.protocol_ranks`),
-and a *row* of the table is one metric of one setting under one distance, with the bits of a run of its own.
+and a *row* of the table is one metric of one setting under one distance, with the bits of a run of its own.  Expansions
+and re-rankings that are also tried take a pass each.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob, joined_label_sets
-from reid_dist.engine.outputs.output import JobSizes, Output, Results
+from reid_dist.engine.outputs.output import Output, Results
 from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolCurves, ProtocolRanks, single_shot_places
 from reid_dist.engine.reductions.single_shot_counts import SingleShot
-from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 from reid_dist.evaluation.convention_settings import Setting, codes_of, settings_for
+from reid_dist.evaluation.convention_stages import PLAIN, Stages, parse_also, passes_of
 from reid_dist.evaluation.convention_table import (
     ALLOWED,
     Conventions,
@@ -37,9 +39,10 @@ from reid_dist.evaluation.convention_table import (
     find_candidates,
     parse_targets,
 )
+from reid_dist.evaluation.evaluate import scored_sets
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import OPTIONS
-from reid_dist.evaluation.projection import held_by_outputs, most_matches, plan_for
+from reid_dist.evaluation.projection import extra_memory_of, most_matches, plan_for
 from reid_dist.evaluation.report_assembly import QueryCounts
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metrics
@@ -53,6 +56,9 @@ if TYPE_CHECKING:
 
 DEFAULT_DISTANCES: Final = ("cosine", "euclidean")
 
+# The stage of progress where passes are counted.
+_PASSES: Final = "passes"
+
 Pair = tuple[Setting, Setting]
 """A setting that leaves invalid queries out, and the same with these at 0."""
 
@@ -64,6 +70,7 @@ def conventions(
     targets: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
     distances: str | Sequence[str] | None = None,
+    also: str | Sequence[str] | None = None,
     single_shot: bool = False,
     chunk_rows: int | None = None,
     client: Client | None = None,
@@ -87,6 +94,10 @@ def conventions(
         Names of metrics of ranks in place of the usual ones; those of the targets are added.
     distances
         Names; None for ``cosine`` and ``euclidean``.  Each is a pass of its own.
+    also
+        Expansions and re-rankings that are also tried, each by a pass of its own for each distance that it is defined
+        under: ``"k_reciprocal"``, ``"dba(k=5)"``, ``"dba(k=5)+k_reciprocal"``; treatments of features among them
+        (``"l2"``, ``"float16"``, ``"flip_sign"``), all of which ``"treatments"`` means.  At most 32 passes in all.
     single_shot
         Add the conventions of CUHK03: one gallery item of every identity in the CMC, items of the query's camera junk
         or kept.  They cost up to as much as all others.
@@ -97,20 +108,21 @@ def conventions(
     -------
     Conventions
         The table, and the conventions nearest to the targets.  Each row has the bits of `reid_dist.evaluate` with its
-        protocol, metric and distance.
+        protocol, metric, distance, expansion and re-ranking.
 
     Raises
     ------
     UnknownNameError
-        For a metric or distance that does not exist.
+        For a metric, distance, expansion or re-ranking that does not exist.
     InputError
-        For targets that cannot be read, metrics that are no functions of ranks, unfit sets, and sets without a valid
-        query under any convention.
+        For targets that cannot be read, metrics that are no functions of ranks, more than 32 passes, stages that no
+        distance of the table allows, unfit sets, and sets without a valid query under any convention.
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """
     wanted = parse_targets(targets)
     chosen = _metrics(metrics, [name for target in wanted for name in target.metrics], single_shot=single_shot)
+    stages = parse_also(also)
     names = [distances] if isinstance(distances, str) else list(dict.fromkeys(distances or DEFAULT_DISTANCES))
     measures = [DISTANCES.get(name) for name in names]
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
@@ -118,13 +130,14 @@ def conventions(
     measures = _usable(measures, query, gallery, notes, given=distances is not None)
     settings, omitted = settings_for(query, gallery, single_shot=single_shot)
     with begin_session(client, workspace, progress, chunk_rows) as session:
-        ranked = _rank(query, gallery, settings, measures, _shot(settings, chosen), session)
+        passes = passes_of(query, gallery, measures, stages, notes)
+        ranked = _rank(query, gallery, settings, passes, _shot(settings, chosen), session)
     settings, ranked = _with_valid_query(query, gallery, settings, ranked, notes)
-    alike = _distinct_distances(ranked, notes)
-    rows = _rows(settings, {name: ranked[name] for name in alike}, chosen, alike, query.pids)
+    alike = _distinct_passes(ranked, notes)
+    rows = _rows(settings, {each: ranked[each] for each in alike}, chosen, alike, query.pids)
     if not rows:
         raise InputError(f"{', '.join(metric.name for metric in chosen)}: of no convention that these sets allow")
-    notes.append(info("euclidean_ranks"))
+    notes += [info("euclidean_ranks"), *([] if stages else [info("also_left_out")])]
     return Conventions(
         rows=rows,
         targets=wanted,
@@ -168,8 +181,11 @@ def _usable(
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
 Float64 = NDArray[np.float64]
-Ranked = dict[str, list["_Ranks"]]
-"""Ranks by distance, one for each pair of settings."""
+Pass = tuple[str, Stages]
+"""Name of a distance, and what comes before it and after it."""
+
+Ranked = dict[Pass, list["_Ranks"]]
+"""Ranks by pass, one for each pair of settings."""
 
 
 @dataclass(frozen=True)
@@ -215,11 +231,11 @@ def _rank(
     query: FeatureSet,
     gallery: FeatureSet,
     settings: Sequence[Pair],
-    measures: Sequence[Distance],
+    passes: Sequence[tuple[Distance, Stages]],
     shot: SingleShot | None,
     session: Session,
 ) -> Ranked:
-    """Rank under all settings, in one pass for each distance."""
+    """Rank under all settings, in every pass."""
     protocols = tuple(pair[0].protocol for pair in settings)
     outputs: list[Output[Any]] = [ProtocolRanks(protocols)]
     outputs += [] if shot is None else [ProtocolCurves(shot=shot, protocols=protocols)]
@@ -232,27 +248,39 @@ def _rank(
     rows_are_items = True in {check_labels(query, gallery, each) for each in protocols}
     found: Ranked = {}
 
-    def attempt() -> None:
-        with session.visible(query, gallery) as visible:
-            for measure in measures:
-                if measure.name in found:
-                    continue
-                scorer = FeatureScorer(*visible, measure)
-                execution = session.execution()
-                extra = held_by_outputs(outputs, JobSizes(gallery, EVERY_ROW, per_query, scorer.shapes[1]))
-                job = EvaluationJob(
-                    *visible,
-                    scorer,
-                    plan_for(scorer, execution, per_query, extra),
-                    tuple(outputs),
-                    protocol=EVERY_ROW,
-                    rows_are_items=rows_are_items,
-                    joined=joined,
-                    policy=execution.policy,
-                )
-                found[measure.name] = _ranks_under(protocols, run_job(job, execution))
+    def rank(within: Session, measure: Distance, stages: Stages) -> list[_Ranks]:
+        with scored_sets((query, gallery), measure, stages.expand, stages.rerank, within) as (
+            visible,
+            scorer,
+            execution,
+        ):
+            extra = extra_memory_of(EVERY_ROW, stages.rerank, gallery, scorer, per_query, outputs)
+            job = EvaluationJob(
+                *visible,
+                scorer,
+                plan_for(scorer, execution, per_query, extra),
+                tuple(outputs),
+                protocol=EVERY_ROW,
+                rows_are_items=rows_are_items,
+                joined=joined,
+                policy=execution.policy,
+            )
+            return _ranks_under(protocols, run_job(job, execution))
 
-    session.retried(attempt)
+    def attempt(within: Session, shown: Progress) -> None:
+        for measure, stages in passes:
+            if (measure.name, stages) not in found:
+                found[measure.name, stages] = rank(within, measure, stages)
+                shown.advance(_PASSES)
+
+    if all(stages == PLAIN for _, stages in passes):
+        session.retried(lambda: attempt(session, Progress()))
+        return found
+    # Stages of several passes are in one workspace, where they share lists of neighbours; progress is that of passes.
+    session.progress.start({_PASSES: len(passes)})
+    with session.placed() as placed:
+        silent = placed.showing(Progress())
+        silent.retried(lambda: attempt(silent, session.progress))
     return found
 
 
@@ -285,47 +313,56 @@ def _with_valid_query(
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _distinct_distances(ranked: Ranked, notes: list[Finding]) -> dict[str, list[str]]:
-    """Distances by the first one that gives the same ranks under every setting."""
-    first: dict[tuple[str, ...], str] = {}
-    alike: dict[str, list[str]] = {}
-    for name, found in ranked.items():
-        earlier = first.setdefault(tuple(each.fingerprint for each in found), name)
-        alike.setdefault(earlier, []).append(name)
-        if earlier != name:
-            notes.append(info("ranks_alike", distance=name, other=earlier))
+def _distinct_passes(ranked: Ranked, notes: list[Finding]) -> dict[Pass, list[Pass]]:
+    """Passes by the first one that gives the same ranks under every setting."""
+    first: dict[tuple[str, ...], Pass] = {}
+    alike: dict[Pass, list[Pass]] = {}
+    for each, found in ranked.items():
+        earlier = first.setdefault(tuple(ranks.fingerprint for ranks in found), each)
+        alike.setdefault(earlier, []).append(each)
+        if earlier != each:
+            notes.append(info("ranks_alike", distance=_named(each), other=_named(earlier)))
     return alike
+
+
+def _named(one: Pass) -> str:
+    """Distance and stages of a pass."""
+    distance, stages = one
+    return f"{distance} with {stages.name}" if stages.name else distance
 
 
 def _rows(
     settings: Sequence[Pair],
     ranked: Ranked,
     metrics: Sequence[Metric],
-    distances: Mapping[str, Sequence[str]],
+    alike: Mapping[Pass, Sequence[Pass]],
     pids: NDArray[np.int64],
 ) -> tuple[Row, ...]:
-    """Rows of all settings, those of equal ranks together under the first; `distances` rank alike, by the first."""
+    """Rows of all settings, those of equal ranks together under the first; `alike` are passes of equal ranks."""
     together: dict[tuple[str, ...], list[int]] = {}
     for place in range(len(settings)):
         together.setdefault(tuple(each[place].fingerprint for each in ranked.values()), []).append(place)
     rows = []
-    for distance, found in ranked.items():
+    for each, found in ranked.items():
+        # Published codes are those of features as they are.
+        distances = [name for name, stages in alike[each] if stages == PLAIN]
         for places in together.values():
             ranks = found[places[0]]
             values = {metric: of_metric for metric in metrics if (of_metric := ranks.values(metric)) is not None}
             valid = ranks.valid
             left_out, at_zero = ([settings[place][end] for place in places] for end in (0, 1))
             # Without an invalid query the two are one.
-            for alike in [[*left_out, *at_zero]] if valid.all() else [left_out, at_zero]:
+            for same in [[*left_out, *at_zero]] if valid.all() else [left_out, at_zero]:
                 for metric, of_metric in values.items():
                     rows.append(
                         Row(
-                            value=metric.mean(of_metric, pids, zero_for_invalid=alike[0].protocol.zero_for_invalid),
+                            value=metric.mean(of_metric, pids, zero_for_invalid=same[0].protocol.zero_for_invalid),
                             metric=metric.name,
-                            distance=distance,
-                            setting=alike[0],
-                            same_as=tuple(each.name for each in alike[1:]),
-                            codes=tuple(codes_of([each.name for each in alike], metric, distances[distance])),
+                            distance=each[0],
+                            stages=each[1],
+                            setting=same[0],
+                            same_as=tuple(setting.name for setting in same[1:]),
+                            codes=tuple(codes_of([setting.name for setting in same], metric, distances)),
                             n_query=len(valid),
                             n_valid=int(valid.sum()),
                         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -35,6 +36,12 @@ class Setting:
     def describe(self) -> dict[str, Any]:
         """The protocol as a pipeline file has it: a name, or a name with base and parts."""
         return {"name": self.name, **({"base": self.base, **self.parts} if self.parts else {})}
+
+    @property
+    def command(self) -> str:
+        """How it is reproduced: the option, or the entry of a pipeline."""
+        # JSON is YAML, too.
+        return f"protocol: {json.dumps(self.describe())}" if self.parts else f"--protocol {self.name}"
 
     @classmethod
     def of(cls, base: str, words: str = "", **parts: Any) -> Setting:

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 
 from reid_dist.core.findings import Finding
-from reid_dist.core.formatting import aligned
+from reid_dist.core.formatting import counted, integer
 from reid_dist.errors import InputError
 from reid_dist.evaluation.convention_settings import Code, Setting
+from reid_dist.evaluation.convention_stages import Stages
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metric
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import JsonResult, plain
-from reid_dist.reports.words import metric_value
+from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.tabular.table import (
+    Cell,
+    Column,
+    Kind,
+    Note,
+    Table,
+    bare_cell,
+    metric_cell,
+    metric_column,
+    notes_of,
+)
 
 ALLOWED: Final = (RANKS, SINGLE_SHOT)
 """What the metrics of the table are computed from."""
@@ -61,6 +73,10 @@ class Target:
     def matches(self, value: float) -> bool:
         """Whether a value, rounded to the printed digits, is the number; at a tie, rounded either way."""
         return abs(Fraction(value) - self.value) <= self.half
+
+    def cell(self, value: float, sign: str = "") -> Cell:
+        """A value, or a difference with its sign, in the unit of the target, with one digit more."""
+        return Cell(f"{self.scale * value:{sign}.{self.digits + 1}f}", value)
 
 
 def parse_targets(given: str | Sequence[str] | None) -> tuple[Target, ...]:
@@ -121,8 +137,10 @@ def default_names() -> list[str]:
 SCHEMA: Final = 1
 """The version of tables as JSON."""
 
-# Rows in a console.
+# Rows of the table of the nearest conventions, and of that of an interpreter.
+_NEAREST: Final = 12
 _SHOWN: Final = 20
+_DIGEST_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +150,16 @@ class Row:
     Attributes
     ----------
     value
-        As ``evaluate(query, gallery, protocol=row.protocol, distance=row.distance, metrics=[row.metric])`` gives it.
+        As ``evaluate(query, gallery, protocol=row.protocol, distance=row.distance, metrics=[row.metric],
+        **row.stages.options)`` gives it.
     metric, distance
         Names.
+    stages
+        Expansion and re-ranking; neither for the features as they are.
     setting
         The protocol, and what it is composed of.
     same_as
-        Names of other settings that give the same ranks of these sets, under every distance of the table.
+        Names of other settings that give the same ranks of these sets, in every pass of the table.
     codes
         Published code that computes this, or one of those in `same_as`.
     n_query, n_valid
@@ -148,6 +169,7 @@ class Row:
     value: float
     metric: str
     distance: str
+    stages: Stages
     setting: Setting
     same_as: tuple[str, ...]
     codes: tuple[Code, ...]
@@ -159,12 +181,18 @@ class Row:
         """The protocol that reproduces the value."""
         return self.setting.protocol
 
+    @property
+    def run(self) -> tuple[str, str, str]:
+        """Distance, stages and setting by name: those of one evaluation, which gives every metric."""
+        return self.distance, self.stages.name, self.setting.name
+
     def describe(self) -> dict[str, Any]:
         """Return the row as plain values."""
         return {
             "value": self.value,
             "metric": self.metric,
             "distance": self.distance,
+            **self.stages.options,
             "protocol": self.setting.describe(),
             "invalid_query": self.protocol.invalid_query,
             "same_as": list(self.same_as),
@@ -187,13 +215,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Conventions(JsonResult):
+class Conventions(Result):
     """The same features under many conventions.
 
     Attributes
     ----------
     rows
-        By distance, then by setting, then by metric.
+        By distance, then by setting, then by metric: first those of the features as they are, then those with each
+        expansion and re-ranking that is also tried.
     targets
         The numbers to be reproduced.
     candidates
@@ -214,7 +243,9 @@ class Conventions(JsonResult):
     @property
     def result_digest(self) -> str:
         """SHA-256 over the values as exact bytes, with their conventions, 64 hexadecimal digits."""
-        names = (json.dumps([row.distance, row.setting.name, row.metric]) for row in self.rows)
+        names = (
+            json.dumps([row.distance, row.setting.name, row.metric, *row.stages.options.items()]) for row in self.rows
+        )
         return arrays_digest(
             {"conventions": {name: np.asarray(row.value) for name, row in zip(names, self.rows, strict=True)}}
         )
@@ -224,12 +255,153 @@ class Conventions(JsonResult):
         """Candidates that give every target to its printed digits."""
         return tuple(each for each in self.candidates if each.matches)
 
-    def __repr__(self) -> str:
-        order = dict.fromkeys(place for each in self.candidates for place in each.rows) or range(len(self.rows))
-        rows = [self.rows[place] for place in order]
-        shown = [(metric_value(row.metric, row.value), row.metric, row.setting.name, row.distance) for row in rows]
-        more = [f"… {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
-        return "\n".join([*aligned([("value", "metric", "setting", "distance"), *shown[:_SHOWN]], n_left=4), *more])
+    def summary(self) -> Table:
+        """Return the table of the first values, those nearest to the targets if there are any."""
+        (table,) = self.records()
+        shown = [at for at, column in enumerate(table.columns) if not column.is_detail]
+        more = [] if len(table.rows) <= _SHOWN else [Note(f"the first {_SHOWN} of {integer(len(table.rows))}", "rows")]
+        return replace(
+            table,
+            title=f"Conventions: {counted(len(self.rows), 'value')}",
+            columns=[table.columns[at] for at in shown],
+            rows=[[row[at] for at in shown] for row in table.rows[:_SHOWN]],
+            notes=more,
+        )
+
+    def tables(self) -> Sequence[Table]:
+        """Return the conventions nearest to the targets, or without targets all of them: one table per distance."""
+        if self.targets:
+            return [self._nearest()]
+        *others, last = [self._values(*run) for run in dict.fromkeys((row.distance, row.stages) for row in self.rows)]
+        return [*others, replace(last, notes=[*self._settings(), *self._facts()])]
+
+    def records(self) -> Sequence[Table]:
+        """Return all values in one long table, with targets those of the nearest conventions first."""
+        places = dict.fromkeys(place for each in self.candidates for place in each.rows) or range(len(self.rows))
+        also = ["also"] if any(row.stages.name for row in self.rows) else []
+        return [
+            Table(
+                columns=[
+                    Column("value", Kind.RESULT),
+                    *(Column(head, Kind.TEXT) for head in ("metric", "setting", "distance", *also)),
+                    *(Column(head, is_detail=True) for head in ("n_query", "n_valid")),
+                    *(Column(head, Kind.TEXT, is_detail=True) for head in ("protocol", "computed_by")),
+                ],
+                rows=[
+                    [
+                        metric_cell(row.metric, row.value),
+                        *(row.metric, row.setting.name, row.distance, *((row.stages.name,) if also else ())),
+                        *(Cell(str(count), count) for count in (row.n_query, row.n_valid)),
+                        *(json.dumps(row.setting.describe()), "; ".join(code.name for code in row.codes)),
+                    ]
+                    for row in (self.rows[place] for place in places)
+                ],
+            )
+        ]
+
+    def _values(self, distance: str, stages: Stages) -> Table:
+        """Settings in rows, metrics in columns."""
+        rows = [row for row in self.rows if (row.distance, row.stages) == (distance, stages)]
+        values: dict[str, dict[str, float]] = {}
+        for row in rows:
+            values.setdefault(row.setting.name, {})[row.metric] = row.value
+        metrics = list(dict.fromkeys(row.metric for row in rows))
+        return Table(
+            title=f"Distance {_under(distance, stages)}",
+            columns=[Column("setting", Kind.NAME), *map(metric_column, metrics)],
+            rows=[
+                [name, *(bare_cell(metric, each.get(metric, math.nan)) for metric in metrics)]
+                for name, each in values.items()
+            ],
+        )
+
+    def _settings(self) -> Iterator[Note]:
+        """How each setting is reproduced, others with the same ranks, and code that computes it."""
+        by_name: dict[str, list[Row]] = {}
+        for row in self.rows:
+            by_name.setdefault(row.setting.name, []).append(row)
+        for rows in by_name.values():
+            first = rows[0]
+            computed: dict[str, dict[str, None]] = {}
+            for row in rows:
+                for code in row.codes:
+                    computed.setdefault(code.name, {})[row.metric.partition("@")[0]] = None
+            invalid = f"{integer(first.n_valid)} of {integer(first.n_query)} valid"
+            parts = [
+                first.setting.command,
+                *([] if first.n_valid == first.n_query else [invalid]),
+                *([f"same ranks: {', '.join(first.same_as)}"] if first.same_as else []),
+                *(f"{code}: {', '.join(stems)}" for code, stems in computed.items()),
+            ]
+            yield Note("; ".join(parts), "setting", True)
+
+    def _facts(self) -> list[Note]:
+        inputs = ((side, self.inputs[side]) for side in ("query", "gallery"))
+        sides = {side: f"{found['uri']}, {counted(found['shape'][0], 'row')}" for side, found in inputs}
+        return notes_of({**sides, "digest": self.result_digest[:_DIGEST_DIGITS]}, self.notes)
+
+    def _nearest(self) -> Table:
+        """The nearest conventions, one row each; metrics of equal values share one."""
+        shown = self._alike()[:_NEAREST]
+        rows = []
+        for group in shown:
+            near = group[0]
+            numbers = [
+                cell
+                for target, place, difference in zip(self.targets, near.rows, near.differences, strict=True)
+                for cell in (target.cell(self.rows[place].value), target.cell(difference, sign="+"))
+            ]
+            rows.append(["=" if near.matches else "", *numbers, self._convention(group)])
+        return Table(
+            title="Conventions nearest to " + ", ".join(f"{each.metric} {each.number}" for each in self.targets),
+            columns=[
+                Column("", Kind.TEXT),
+                *(column for each in self.targets for column in (Column(each.metric, Kind.RESULT), Column("off by"))),
+                Column("convention", Kind.PROSE),
+            ],
+            rows=rows,
+            notes=[*self._meanings(), *self._composed(shown), *self._facts()],
+        )
+
+    def _alike(self) -> list[list[Candidate]]:
+        """Candidates of equal values under one setting and distance, together."""
+        groups: dict[tuple[object, ...], list[Candidate]] = {}
+        for each in self.candidates:
+            row = self.rows[each.rows[0]]
+            groups.setdefault((*row.run, each.differences), []).append(each)
+        return list(groups.values())
+
+    def _convention(self, group: Sequence[Candidate]) -> str:
+        each = [[self.rows[place] for place in candidate.rows] for candidate in group]
+        metrics = ", ".join(dict.fromkeys(row.metric for rows in each for row in rows))
+        # Code that computes every target so.
+        codes = [code.name for rows in each for code in rows[0].codes if all(code in row.codes for row in rows)]
+        first = each[0][0]
+        by = f" ({', '.join(dict.fromkeys(codes))})" if codes else ""
+        return f"{metrics}; {first.setting.name}; {_under(first.distance, first.stages)}{by}"
+
+    def _meanings(self) -> Iterator[Note]:
+        """What the targets may mean, and how many conventions give them."""
+        known = {row.metric for row in self.rows}
+        for target in self.targets:
+            meant = ", ".join(name for name in target.metrics if name in known)
+            unit = " %" if target.scale == 100 else ""
+            half = f"{float(target.scale * target.half):g}"
+            yield Note(f"{target.metric} {target.number}{unit}, plus or minus {half}: {meant}", "target", True)
+        n_matches = len(self.matches)
+        together = "all targets" if len(self.targets) > 1 else "the target"
+        found = f"{integer(n_matches)} of" if n_matches else "none of"
+        give = "give" if n_matches > 1 else "gives"
+        marked = ", marked =" if n_matches else ""
+        conventions = counted(len(self.candidates), "convention")
+        yield Note(f"{found} {conventions} {give} {together} to the printed digits{marked}", "matches", True)
+
+    def _composed(self, shown: Sequence[Sequence[Candidate]]) -> Iterator[Note]:
+        """How composed settings are reproduced."""
+        settings = (self.rows[group[0].rows[0]].setting for group in shown)
+        for setting in {each.name: each for each in settings}.values():
+            if setting.parts:
+                yield Note(setting.command, "composed")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
@@ -266,9 +438,9 @@ def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Can
     """Conventions for all targets, the nearest first; CMC at several ranks are of one kind."""
     if not targets:
         return ()
-    of_run: dict[tuple[str, str], dict[str, int]] = {}
+    of_run: dict[tuple[str, str, str], dict[str, int]] = {}
     for number, row in enumerate(rows):
-        of_run.setdefault((row.distance, row.setting.name), {})[row.metric] = number
+        of_run.setdefault(row.run, {})[row.metric] = number
     # Meanings of a name by their number; targets of one family, such as CMC@1 and CMC@5, share it.
     families: dict[str, int] = {}
     for target in targets:
@@ -296,3 +468,8 @@ def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Can
 
 def _family(target: Target) -> str:
     return parse_metric(target.metric).family.name
+
+
+def _under(distance: str, stages: Stages) -> str:
+    """Distance, and the options that reproduce what is done before and after it."""
+    return " ".join([distance, *(f"--{name} '{spec}'" for name, spec in stages.options.items())])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from reid_dist.core.findings import Finding
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_labels, check_sets, joined_labels
-from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.nearest_rows import NearestRows
@@ -34,7 +34,7 @@ from reid_dist.evaluation.options import (
 )
 from reid_dist.evaluation.projection import (
     RANKS_OF_ITEMS,
-    extra_memory_of,
+    memory_besides_ranks,
     most_matches,
     most_relevant,
     plan_for,
@@ -60,6 +60,9 @@ from reid_dist.stores import (
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from reid_dist.stages.expansion.expansion_steps import Step
+    from reid_dist.stages.reranking.rerankers import Reranking
 
 SamePass = dict[Protocol, RankedQueries]
 """Ranks under other protocols than that of a report, from its pass."""
@@ -93,7 +96,7 @@ def evaluate_same_pass(
     spec = ranking_spec(checked, query, gallery)
     if checked.expand or checked.rerank is not None:
         from reid_dist.evaluation.counted_rows import CountedRows
-        from reid_dist.stages.expansion import refuse_unlike_lengths
+        from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
 
         refuse_unlike_lengths(query, gallery, checked.expand, measure)
         if (counted := CountedRows.of(checked, query, gallery)) is not None:
@@ -107,7 +110,11 @@ def evaluate_same_pass(
         return _evaluate(plain, (query, gallery), visible, scorer, execution, session.progress, started)[0]
 
     def attempt() -> tuple[Report, SamePass]:
-        with scored_sets(checked, (query, gallery), session) as (visible, scorer, execution):
+        with scored_sets((query, gallery), measure, checked.expand, checked.rerank, session) as (
+            visible,
+            scorer,
+            execution,
+        ):
             found, same_pass = _evaluate(
                 checked, (query, gallery), visible, scorer, execution, session.progress, started, protocols
             )
@@ -129,23 +136,26 @@ def evaluate_same_pass(
 
 @contextlib.contextmanager
 def scored_sets(
-    checked: CheckedOptions, sides: tuple[FeatureSet, FeatureSet], session: Session
+    sides: tuple[FeatureSet, FeatureSet],
+    measure: Distance,
+    expand: Sequence[Step],
+    rerank: Reranking | None,
+    session: Session,
 ) -> Iterator[tuple[tuple[FeatureSet, FeatureSet], Scorer, Execution]]:
     """The sets as workers read them, expanded, with their distances after re-ranking, and what computes these."""
-    measure = DISTANCES.get(checked.values["distance"])
     with session.visible(*sides) as visible, contextlib.ExitStack() as stack:
         shared: dict[str, Any] = {}
-        if checked.expand or checked.rerank is not None:
+        if expand or rerank is not None:
             where = stack.enter_context(session.placed()).resources()
             shared = {"policy": where.policy, "screened": where.screened}
-            from reid_dist.stages.expansion import expand_sets
+            from reid_dist.stages.expansion.neighbour_averages import expand_sets
 
-            visible = expand_sets(*visible, checked.expand, where)
+            visible = expand_sets(*visible, expand, where)
         scorer: Scorer = FeatureScorer(*visible, measure)
-        if checked.rerank is not None:
-            from reid_dist.stages.reranking import rerank_scorer
+        if rerank is not None:
+            from reid_dist.stages.reranking.rerankers import rerank_scorer
 
-            scorer = rerank_scorer(*visible, measure, checked.rerank, where)
+            scorer = rerank_scorer(*visible, measure, rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
         yield visible, scorer, replace(session.execution(), **shared)
 
@@ -258,7 +268,7 @@ def plan_job(
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        extra=extra_memory_of(checked, gallery, scorer, per_query, requested_outputs(checked)),
+        extra=memory_besides_ranks(checked, gallery, scorer, per_query, requested_outputs(checked)),
         policy=policy,
     )
 
@@ -290,7 +300,7 @@ def _evaluate(
 
         per_query = most_matches(*visible) + 1
         several = [ProtocolRanks((checked.protocol, *fitting))]
-    extra = extra_memory_of(checked, visible[1], scorer, per_query, [*several, *outputs])
+    extra = memory_besides_ranks(checked, visible[1], scorer, per_query, [*several, *outputs])
     job = EvaluationJob(
         *visible,
         scorer,
@@ -315,17 +325,21 @@ def _evaluate(
         results = replace(results, values={**results.values, Ranks: own})
     else:
         results = run_job(job, execution, checked.truth)
-    verification = None
+    verification, drawn = None, None
     if verifies(checked):
         ranked = RanksOf(results, checked.collapse).ranked
         verification = verify(job, ranked, results, checked.metrics, options["roc"], execution, checked.truth)
+        if verification is not None:
+            from reid_dist.evaluation.verification_intervals import verification_intervals
+
+            drawn = verification_intervals(checked, job, ranked, verification, execution)
     ranked_at = time.perf_counter()
-    report = make_report(inputs, job, results, checked, execution, verification=verification)
+    report = make_report(inputs, job, results, checked, execution, verification=verification, drawn=drawn)
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = None
     if checked.expand:
-        from reid_dist.stages.expansion import describe_expansion
+        from reid_dist.stages.expansion.expansion_steps import describe_expansion
 
         expand = describe_expansion(checked.expand)
     return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand), ranks

@@ -15,10 +15,23 @@ from reid_dist.core.formatting import have
 from reid_dist.core.parameters import Parameter, shown
 from reid_dist.core.specs import Call, Value, call_text, parse_spec
 from reid_dist.errors import InputError
-from reid_dist.stages.expansion import EXPANSIONS, Step, describe_expansion, make_step, parse_expand, spelled
+from reid_dist.stages.expansion.expansion_steps import (
+    EXPANSIONS,
+    Step,
+    describe_expansion,
+    make_step,
+    parse_expand,
+    spelled,
+)
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS, Values
-from reid_dist.stages.reranking import Reranking, make_rerank, parse_rerank
-from reid_dist.stages.reranking.rerankers import declared_in, read_call, with_values
+from reid_dist.stages.reranking.rerankers import (
+    Reranking,
+    declared_in,
+    make_rerank,
+    parse_rerank,
+    read_call,
+    with_values,
+)
 
 MOST_POINTS = 500
 

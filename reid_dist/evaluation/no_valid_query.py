@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted, first_few
 from reid_dist.core.model import UNKNOWN_CAMERA, Labels
 from reid_dist.errors import InputError
-from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
+from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.importers.image_names import labels_of_names
 from reid_dist.stores.importers.name_layouts import LAYOUTS, NameLayout
@@ -97,7 +97,7 @@ def _camera_hints(
     hints = []
     cameras = np.union1d(near, far)
     named = _cameras(query, gallery)
-    if invalid.get("camera_not_counted"):
+    if invalid.get(CAMERA_NOT_COUNTED):
         hints.append(f"the protocol counts queries of cameras {list(protocol.query_cameras or ())}, found {named}")
     if protocol.gallery_cameras is not None and not np.isin(far, protocol.gallery_cameras).any():
         hints.append(f"the protocol counts gallery rows of cameras {list(protocol.gallery_cameras)}, found {named}")

@@ -58,12 +58,13 @@ from reid_dist.evaluation.sides import Sides
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.metric import PAIRS, PROBES, Metric, parse_metrics
 from reid_dist.relevance.groups import Collapse
-from reid_dist.relevance.protocols import REASONS
+from reid_dist.relevance.protocols import NOT_COUNTED
 from reid_dist.reports import Report, described_run
 from reid_dist.reports.notes import threshold_notes
 from reid_dist.reports.operating_points import OperatingPoints
-from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
-from reid_dist.stages.reranking import parse_rerank
+from reid_dist.stages.expansion.expansion_steps import describe_expansion
+from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
+from reid_dist.stages.reranking.rerankers import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, Role, as_feature_set
 from reid_dist.stores.opening import recorded_place
 
@@ -76,8 +77,6 @@ Float64 = NDArray[np.float64]
 
 DEFAULT_FAR: Final = ("1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "1e-1")
 DEFAULT_FPIR: Final = ("1e-3", "1e-2", "1e-1")
-
-_NOT_COUNTED: Final = REASONS.index("camera_not_counted")
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,11 @@ def operating_points(
     with begin_session(client, workspace, progress, checked.values["chunk_rows"]) as session:
 
         def attempt() -> OperatingPoints:
-            with scored_sets(checked, (near, far_side), session) as (visible, scorer, execution):
+            with scored_sets((near, far_side), measure, checked.expand, checked.rerank, session) as (
+                visible,
+                scorer,
+                execution,
+            ):
                 opened = time.perf_counter()
                 counts = _count(checked, wanted, visible, scorer, execution)
                 counted_at = time.perf_counter()
@@ -272,7 +275,7 @@ def _count(
     ranked, probes = results.of(Positives), results.of(NearestNegatives)
     if not len(ranked.rank):
         raise explain_no_valid_query(*visible, job.label_sets, job.protocol, QueryCounts(ranked).invalid)
-    counted = ranked.reason != _NOT_COUNTED
+    counted = ranked.reason != NOT_COUNTED
     metrics = RequestedPoints.metrics(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
         _supported(DEFAULT_FPIR, int((~probes.mated & counted).sum()), wanted.fpir),
@@ -286,7 +289,7 @@ def _count(
     nearer = impostors_nearer(job, distances, execution, checked.truth)
     points = {_point_name(metric): verification.thresholds[metric.name] for metric in metrics}
     points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
-    found = Counted(ranked, probes, counted, job.query.pids, nearer)
+    found = Counted(ranked, counted, job.query.pids, probes, nearer)
     return _Counts(found, points, verification, metrics, bins)
 
 
@@ -320,7 +323,8 @@ def _job(
         NearestNegatives(1),
         *verification_outputs(wanted.metrics(DEFAULT_FAR if wanted.far is None else wanted.far, ()), roc=False),
     )
-    extra = extra_memory_of(checked, visible[1], scorer, per_query, outputs) + held_by_queries(n_points)
+    extra = extra_memory_of(checked.protocol, checked.rerank, visible[1], scorer, per_query, outputs)
+    extra += held_by_queries(n_points)
     return EvaluationJob(
         *visible,
         scorer,

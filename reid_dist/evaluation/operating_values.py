@@ -16,7 +16,7 @@ from reid_dist.core.segments import entry_owners
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.outputs.nearest_rows import Probes
 from reid_dist.engine.threshold_passes import ImpostorsNearer
-from reid_dist.metrics.confidence import interval_of_magnitudes, percentile_intervals, resampled_sums
+from reid_dist.metrics.confidence import N_RESAMPLES, interval_of_magnitudes, percentile_intervals, resampled_sums
 from reid_dist.metrics.isotonic import (
     N_FOLDS,
     CrossFitted,
@@ -33,8 +33,6 @@ Bool = NDArray[np.bool_]
 Ends = list[list[float]]
 _EndsOf = Callable[[Float64, float], Float64]
 _Rate = tuple[list[NDArray[Any]], Callable[..., Float64]]
-
-_N_RESAMPLES: Final = 1000
 
 TOP_MATCHES: Final = ("mated_correct", "mated_wrong", "non_mated")
 
@@ -78,17 +76,15 @@ def quantile_edges(ascending: Float64, number: int = N_QUANTILES) -> Float64:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The pairs and the nearest kept rows of the queries that count, by identity.
+class CountedPairs:
+    """The pairs of the queries that count, by identity.
 
-    `pids` are (n_query,), `counted` whether each query counts, and `nearer` holds all requested distances.
+    `pids` are (n_query,), and `counted` whether each query counts.
     """
 
     ranked: RankedQueries
-    probes: Probes
     counted: Bool
     pids: Int64
-    nearer: ImpostorsNearer
 
     @cached_property
     def identities(self) -> Int64:
@@ -106,17 +102,12 @@ class Counted:
         np.add.at(sums[:, 0], self._identity, per_query)
         return sums[:-1]
 
-    @cached_property
-    def _impostors(self) -> Int64:
+    def impostors_of(self, nearer: ImpostorsNearer) -> Int64:
         """Impostors of every identity nearer than the known distances, and all, (n_identity, n + 1)."""
         order = np.argsort(self._identity, kind="stable")[: int(self.counted.sum())]
         first = np.searchsorted(self._identity[order], np.arange(len(self.identities)))
-        nearer = np.add.reduceat(self.nearer.count[order], first, axis=0)
-        return np.append(nearer, self.by_identity(self.n_impostor), axis=1)
-
-    def impostors_nearer(self, distances: Float64) -> Int64:
-        """Impostors of every identity nearer than some known distances, all at infinity, (n_identity, n)."""
-        return self._impostors[:, np.searchsorted(self.nearer.distance, distances)]
+        found = np.add.reduceat(nearer.count[order], first, axis=0)
+        return np.append(found, self.by_identity(self.n_impostor), axis=1)
 
     def genuine_nearer(self, distances: Float64) -> Int64:
         """Genuine pairs of every identity nearer than some ascending distances, (n_identity, n)."""
@@ -126,6 +117,29 @@ class Counted:
     def n_impostor(self) -> Int64:
         """Impostors of every query, 0 for one that does not count, (n_query,)."""
         return np.where(self.counted, self.ranked.n_kept - self.ranked.n_relevant, 0)
+
+    def _nearer(self, values: Float64, query: Int64, distances: Float64) -> Int64:
+        """Number of values, of known queries, below each of some ascending distances, by identity."""
+        shape = len(self.identities) + 1, len(distances) + 1
+        place = self._identity[query] * shape[1] + np.searchsorted(distances, values, "right")
+        found = np.bincount(place, minlength=shape[0] * shape[1]).reshape(shape)
+        return np.cumsum(found[:-1, :-1], axis=1)
+
+
+@dataclass(frozen=True)
+class Counted(CountedPairs):
+    """The same with the nearest kept rows; `nearer` holds all requested distances."""
+
+    probes: Probes
+    nearer: ImpostorsNearer
+
+    @cached_property
+    def _impostors(self) -> Int64:
+        return self.impostors_of(self.nearer)
+
+    def impostors_nearer(self, distances: Float64) -> Int64:
+        """Impostors of every identity nearer than some known distances, all at infinity, (n_identity, n)."""
+        return self._impostors[:, np.searchsorted(self.nearer.distance, distances)]
 
     def top_matches(self) -> dict[str, tuple[Bool, Float64]]:
         """Queries of every kind of `TOP_MATCHES`, (n_query,), and the distances of the nearest kept row of each."""
@@ -145,13 +159,6 @@ class Counted:
         """Top matches of every kind nearer than ascending distances, by identity, (n_identity, n)."""
         of_kinds = {name: (np.flatnonzero(queries), each) for name, (queries, each) in self.top_matches().items()}
         return {name: self._nearer(each[place], place, distances) for name, (place, each) in of_kinds.items()}
-
-    def _nearer(self, values: Float64, query: Int64, distances: Float64) -> Int64:
-        """Number of values, of known queries, below each of some ascending distances, by identity."""
-        shape = len(self.identities) + 1, len(distances) + 1
-        place = self._identity[query] * shape[1] + np.searchsorted(distances, values, "right")
-        found = np.bincount(place, minlength=shape[0] * shape[1]).reshape(shape)
-        return np.cumsum(found[:-1, :-1], axis=1)
 
 
 class Intervals:
@@ -207,7 +214,7 @@ class Intervals:
         drawn: list[list[Float64]] = [[] for _ in self._requested]
         # Threads of BLAS that wait for more work take longer than these products.
         with one_blas_thread(), np.errstate(invalid="ignore", divide="ignore"):
-            for sums in resampled_sums(totals, level=level, n_resamples=_N_RESAMPLES, seed=self._seed):
+            for sums in resampled_sums(totals, level=level, n_resamples=N_RESAMPLES, seed=self._seed):
                 for values, (slices, function, _, _) in zip(drawn, self._requested, strict=True):
                     values.append(function(*(sums[:, each] for each in slices)))
         found: list[Ends] = []
@@ -224,7 +231,7 @@ class Intervals:
             "level": self._level,
             "unit": "identity",
             "n_units": self._n_units,
-            "n_resamples": _N_RESAMPLES,
+            "n_resamples": N_RESAMPLES,
             "seed": self._seed,
         }
 
@@ -238,13 +245,14 @@ def with_intervals(value: Any) -> Any:
     return value() if callable(value) else value
 
 
-def _ratio(part: Float64, whole: Float64) -> Float64:
+def ratio(part: Float64, whole: Float64) -> Float64:
+    """A part of a whole, element by element; NaN or infinite for a whole of 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(part / whole, np.float64)
 
 
 def _rest(part: Float64, whole: Float64) -> Float64:
-    return _ratio(whole - part, whole)
+    return ratio(whole - part, whole)
 
 
 def point_table(
@@ -258,8 +266,8 @@ def point_table(
     distances = np.array([points[name] for name in ordered])
     tops = found.tops_nearer(distances)
     rates: dict[str, _Rate] = {
-        "FAR": ([found.impostors_nearer(distances), found.by_identity(found.n_impostor)], _ratio),
-        "TAR": ([found.genuine_nearer(distances), found.by_identity(found.ranked.n_relevant)], _ratio),
+        "FAR": ([found.impostors_nearer(distances), found.by_identity(found.n_impostor)], ratio),
+        "TAR": ([found.genuine_nearer(distances), found.by_identity(found.ranked.n_relevant)], ratio),
         **_rates_of_tops(found, tops),
     }
     table: dict[str, Any] = {"point": ordered, "threshold": distances}
@@ -280,9 +288,9 @@ def _rates_of_tops(found: Counted, nearer: Mapping[str, Int64]) -> dict[str, _Ra
     correct, wrong, non_mated = (nearer[name] for name in TOP_MATCHES)
     of_correct, of_wrong, of_non_mated = (found.by_identity(queries) for queries, _ in found.top_matches().values())
     return {
-        "FPIR": ([non_mated, of_non_mated], _ratio),
+        "FPIR": ([non_mated, of_non_mated], ratio),
         "FNIR": ([correct, of_correct + of_wrong], _rest),
-        "precision": ([correct, correct + wrong + non_mated], _ratio),
+        "precision": ([correct, correct + wrong + non_mated], ratio),
     }
 
 
@@ -341,7 +349,7 @@ def _in_bins(nearer: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:
 
 
 def _shares(nearer: Float64, total: Float64) -> Float64:
-    return _ratio(_in_bins(nearer, total), total)
+    return ratio(_in_bins(nearer, total), total)
 
 
 def calibrated(
@@ -413,9 +421,9 @@ def _probability(
 ) -> Float64:
     """Probability of every step from sums over a resample."""
     if prior is None:
-        return _ratio(match, match + other)
-    near, far = prior * _ratio(match, all_matches), (1.0 - prior) * _ratio(other, all_others)
-    return _ratio(near, near + far)
+        return ratio(match, match + other)
+    near, far = prior * ratio(match, all_matches), (1.0 - prior) * ratio(other, all_others)
+    return ratio(near, near + far)
 
 
 def _level_errors(
@@ -423,8 +431,8 @@ def _level_errors(
 ) -> Float64:
     """Terms of the calibration error, with their signs, from sums over a resample."""
     if prior is None:
-        return _ratio(excess - lacking, both)
-    return (1.0 - prior) * _ratio(excess, n_others) - prior * _ratio(lacking, n_matches)
+        return ratio(excess - lacking, both)
+    return (1.0 - prior) * ratio(excess, n_others) - prior * ratio(lacking, n_matches)
 
 
 def _brier(prior: float | None, squares: Float64, n_matches: Float64, n_others: Float64, _: Float64) -> Float64:

@@ -19,10 +19,12 @@ from reid_dist.errors import InputError
 from reid_dist.stages.method_parameters import SweptValues
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from reid_dist.relevance.ground_truth import GroundTruth
     from reid_dist.relevance.protocols import Protocol
-    from reid_dist.stages.expansion import Step
-    from reid_dist.stages.reranking import Reranking
+    from reid_dist.stages.expansion.expansion_steps import Step
+    from reid_dist.stages.reranking.rerankers import Reranking
     from reid_dist.stores.importers.row_lists import SplitSource
 
 PROTOCOLS: Final = (
@@ -65,9 +67,14 @@ class Option(Parameter):
 
     @property
     def flag(self) -> str:
-        """Spelling on the command line; a repeatable option is in the singular."""
+        """Spelling on the command line: a repeatable option is in the singular, one that switches off has ``no``."""
         name = self.name.replace("_", "-")
-        return f"--{name.removesuffix('s') if self.is_repeatable else name}"
+        return f"--{'no-' * self.switches_off}{name.removesuffix('s') if self.is_repeatable else name}"
+
+    @property
+    def switches_off(self) -> bool:
+        """Whether the command line has a flag for False."""
+        return self.form == "flag" and self.default is True
 
     @property
     def is_repeatable(self) -> bool:
@@ -508,6 +515,85 @@ class SplitEvaluationOptions(Published, SplitOptions, EvaluationOptions, total=F
     """Options of an evaluation over several splits."""
 
 
+class PoolOptions(TypedDict, total=False):
+    """Options of pooling, in the order in which a pooled store records them."""
+
+    by: Annotated[
+        str,
+        _convention(
+            default="tracklet",
+            metavar="LABEL",
+            help="A label column of the set, or pid_camid (identity and camera), or item_id.",
+            doc="Name of the label, as in `reid_dist.stages.row_groups.group_rows`.",
+        ),
+    ]
+    media: Annotated[
+        str | None,
+        _convention(
+            default=None,
+            metavar="LABEL",
+            help="A label column: average rows of a group with one value first, then these means (IJB-C templates).",
+            doc="A label column within the groups: rows of a group that share its value are averaged first, and the "
+            "group is the mean of these means, so that each medium has the same weight, as in templates of IJB-B and "
+            "IJB-C.  None for the same weight of every row.",
+        ),
+    ]
+    method: Annotated[
+        str,
+        _convention(
+            default="mean",
+            metavar="[mean|max]",
+            help="See `reid-dist list poolings`.",
+            doc='``"mean"``, or ``"max"`` for the largest value of each dimension.',
+        ),
+    ]
+    normalise: Annotated[
+        bool,
+        _convention(
+            default=True,
+            help="Keep pooled rows as they are; otherwise they get length 1.",
+            doc="Scale every pooled row to length 1.",
+        ),
+    ]
+    normalise_rows: Annotated[
+        bool,
+        _convention(
+            default=False,
+            help="Scale every row to length 1 before it is pooled.",
+            doc="Scale every row to length 1.",
+        ),
+    ]
+    camids: Annotated[
+        Literal["keep", "drop"],
+        _convention(
+            default="keep",
+            help="Leave cameras out, where rows of several cameras are pooled.",
+            doc='``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.',
+        ),
+    ]
+    allow_zero: Annotated[
+        bool,
+        _convention(
+            default=False,
+            recorded=False,
+            help="Keep zero vectors; otherwise they are refused.",
+            doc="Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; both are refused "
+            "otherwise.  Recorded in the pooled set.",
+        ),
+    ]
+    dtype: Annotated[
+        "DTypeLike",
+        Option(
+            default="float32",
+            metavar="[float32|float16]",
+            recorded=False,
+            help="How rows are kept.",
+            doc='Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a '
+            "float16 source as well: the mean of many rows has the higher precision.",
+        ),
+    ]
+
+
 class SweepOptions(EvaluationOptions, SweptValues, total=False):
     """Options of an evaluation, and values of swept parameters."""
 
@@ -538,6 +624,9 @@ LEFT_OUT: Final = ("exclude", "drop_duplicates", "left_out")
 SPLIT_OPTIONS: Final = option_table(SplitOptions)
 """Options of splits."""
 
+POOL_OPTIONS: Final = option_table(PoolOptions)
+"""Options of pooling."""
+
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
@@ -551,11 +640,15 @@ def complete(given: Mapping[str, Any], known: Mapping[str, Option] = OPTIONS) ->
     return cast("EvaluationOptions", check_values(known, values))
 
 
+EXTRAS_OFF: Final[Mapping[str, Any]] = {
+    name: None if option.optional else option.default for name, option in OPTIONS.items() if SWEEP in option.refused_by
+}
+"""Values that switch off all extras: lists, tables, intervals, comparisons."""
+
+
 def headline_only(options: EvaluationOptions, **changed: Any) -> EvaluationOptions:
-    """Options with all extras switched off: lists, tables, intervals, comparisons; `changed` are others by name."""
-    extras = {name: option for name, option in OPTIONS.items() if SWEEP in option.refused_by}
-    off = {name: None if option.optional else option.default for name, option in extras.items()}
-    return cast("EvaluationOptions", {**options, **off, **changed})
+    """Options with all extras switched off; `changed` are others by name."""
+    return cast("EvaluationOptions", {**options, **EXTRAS_OFF, **changed})
 
 
 def recorded(options: EvaluationOptions) -> dict[str, Any]:

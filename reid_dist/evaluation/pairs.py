@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import counted, percent
 from reid_dist.core.model import RowRange
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.segments import entry_owners, order_of_rows
@@ -28,7 +28,9 @@ from reid_dist.metrics.metric import PAIRS, ByMetric, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import JsonResult, plain
+from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, metric_cell, notes_of
+from reid_dist.reports.words import named
 from reid_dist.stores import FeatureSet, FeatureSource
 from reid_dist.stores.featureset import ranges_with, read_scattered
 from reid_dist.stores.labels import join_numbers
@@ -69,8 +71,8 @@ class Accuracy:
     spread: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairResult(JsonResult):
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class PairResult(Result):
     """Verification over listed pairs.
 
     Attributes
@@ -120,6 +122,38 @@ class PairResult(JsonResult):
         described = {name: value for name, value in asdict(self).items() if name != "distances"}
         content: dict[str, Any] = plain({"schema": SCHEMA, **described, "result_digest": self.result_digest})
         return content
+
+    def tables(self) -> Sequence[Table]:
+        """Return every metric with its threshold."""
+        rows: list[Row] = [
+            [name, metric_cell(name, value), _threshold(self.thresholds[name])] for name, value in self.metrics.items()
+        ]
+        accuracy = self.accuracy
+        rows.append(["accuracy", Cell(percent(accuracy.best), accuracy.best), _threshold(accuracy.threshold)])
+        meanings = []
+        if accuracy.folds:
+            spread = f"{percent(accuracy.mean)} ± {100 * accuracy.spread:.2f}"
+            rows.append([f"accuracy, {len(accuracy.folds)} folds", Cell(spread, accuracy.mean), "-"])
+            folds = "mean ± sample standard deviation; the threshold of a fold is the best of all others"
+            meanings = [Note(folds, "folds", True)]
+        pairs = [f"{self.counts[f'n_{kind}']:,} {kind}" for kind in ("genuine", "impostor")]
+        facts = {
+            "pairs": ", ".join(pairs),
+            "distance": named(self.distance, "definition"),
+            "digest": self.result_digest[:16],
+        }
+        return [
+            Table(
+                title="Verification over listed pairs",
+                columns=[Column("metric", Kind.NAME), Column("value", Kind.RESULT), Column("threshold")],
+                rows=rows,
+                notes=[*meanings, *notes_of(facts)],
+            )
+        ]
+
+
+def _threshold(value: float) -> Cell:
+    return Cell(f"{value:.6g}", value)
 
 
 def evaluate_pairs(

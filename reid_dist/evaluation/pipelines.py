@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from functools import partial, reduce
+from operator import or_
+from types import GenericAlias, NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +25,7 @@ from pydantic import (
     create_model,
 )
 
-from reid_dist.core.parameters import Form
+from reid_dist.core.parameters import Form, Parameter
 from reid_dist.core.specs import parse_spec
 from reid_dist.core.validation import Problem, file_refusal, problems_of
 from reid_dist.core.yaml_text import parse_yaml, read_yaml_file
@@ -43,45 +45,61 @@ from reid_dist.evaluation.sides import Sides
 from reid_dist.metrics.metric import metric_names, parse_metric
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
-from reid_dist.stages.expansion import EXPANSIONS, make_step, parse_expand
+from reid_dist.stages.expansion.expansion_steps import EXPANSIONS, make_step, parse_expand
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS
-from reid_dist.stages.reranking import parse_rerank
+from reid_dist.stages.reranking.rerankers import parse_rerank
 
 
-class ProtocolComponents(BaseModel):
+def _strict(kind: Any) -> Any:
+    """A type in which whole numbers are neither texts nor booleans."""
+    parts = tuple(each if each is ... else _strict(each) for each in get_args(kind))
+    if get_origin(kind) is tuple:
+        return GenericAlias(tuple, parts)
+    if get_origin(kind) is UnionType:
+        return reduce(or_, parts)
+    return StrictInt if kind is int else kind
+
+
+def _components() -> dict[str, Any]:
+    """Fields of `Protocol` but the name as those of a model, each optional."""
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(Protocol, include_extras=True).items():
+        (declared,) = getattr(hint, "__metadata__", None) or (Parameter(),)
+        kind = hint.__origin__ if hasattr(hint, "__metadata__") else hint
+        field = Field(default=None, description=declared.help or None)
+        found[name] = (_strict(kind) | None, field)
+    return {name: each for name, each in found.items() if name != "name"}
+
+
+class _Components(BaseModel):
     """A protocol of one's own; see `reid_dist.relevance.protocols.Protocol`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     base: str | None = Field(default=None, description="A registered protocol to start from.")
-    summary: str | None = None
-    source: str | None = None
-    junk: tuple[tuple[str, ...], ...] | None = Field(
-        default=None, description="Labels that an item must share with the query to be junk, rule by rule."
-    )
-    junk_pid: StrictInt | tuple[StrictInt, ...] | None = None
-    query_cameras: tuple[StrictInt, ...] | None = None
-    gallery_cameras: tuple[StrictInt, ...] | None = None
-    merged_cameras: tuple[tuple[StrictInt, ...], ...] | None = Field(
-        default=None, description="Groups of cameras at one place, which junk rules take for one camera."
-    )
-    relevant_lists: tuple[str, ...] | None = None
-    junk_lists: tuple[str, ...] | None = None
-    invalid_query: Literal["left out", "counts as 0"] | None = None
-    cmc_family: Literal["CMC", "CMC_allshots", "CMC_single_shot"] | None = None
-    ap_family: Literal["mAP", "mAP_trapezoid"] | None = None
-    reported: tuple[str, ...] | None = None
-    collapse: str | None = Field(default=None, description="Label of gallery items that are one entry of the ranking.")
 
     def compose(self) -> Protocol:
-        """Make the protocol; components that do not fit are refused."""
-        # For these, None is a value of its own; elsewhere the component is left out.
-        optional = ("junk_pid", "query_cameras", "gallery_cameras")
-        given = {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
-        components = {name: value for name, value in given.items() if value is not None or name in optional}
-        components = {name: value for name, value in components.items() if name not in ("name", "base")}
+        """Make the protocol; components that do not fit are refused, and None is what it is for a `Protocol`."""
+        # In the order of the fields, as the summary names them.
+        given = [name for name in type(self).model_fields if name in self.model_fields_set]
+        values = {name: getattr(self, name) for name in given if name not in ("name", "base")}
+        optional = [name for name, kind in get_type_hints(Protocol).items() if NoneType in get_args(kind)]
+        components = {name: value for name, value in values.items() if value is not None or name in optional}
         return compose_protocol(self.name, base=self.base, **components)
+
+
+if TYPE_CHECKING:
+
+    class ProtocolComponents(_Components):
+        """Components of a protocol."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    ProtocolComponents = create_model(
+        "ProtocolComponents", __base__=_Components, __doc__=_Components.__doc__, **_components()
+    )
 
 
 def _kind_of_protocol(given: object) -> str:

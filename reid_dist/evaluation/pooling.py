@@ -8,21 +8,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 
-from numpy.typing import DTypeLike
-
+from reid_dist.core.registry import unknown_name
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import InputError, StoreError, StoreExistsError
 from reid_dist.evaluation.checked_options import Spec, differing
+from reid_dist.evaluation.options import POOL_OPTIONS, PoolOptions, complete
 from reid_dist.evaluation.runner import ResultStore
-from reid_dist.evaluation.sessions import Shown, begin_session
-from reid_dist.stages.pooling_job import PooledPlace, PoolJob, write_pooled
-from reid_dist.stages.row_groups import CamidRule
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
+from reid_dist.stages.pooling_job import POOLINGS, PooledPlace, PoolJob, PoolRecipe, write_pooled
+from reid_dist.stages.row_groups import pooled_labels
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.featureset import Progress as RowsProgress
 from reid_dist.stores.folders import folder_at
+from reid_dist.stores.kept_rows import Offenders, kept_dtype
 from reid_dist.stores.locations import (
     State,
     at_location,
@@ -41,24 +42,18 @@ if TYPE_CHECKING:
 _ACCUMULATOR_BYTES = 256 << 20
 
 
+@lists_options(PoolOptions)
 def pool(
     features: FeatureSource,
     uri: str | os.PathLike[str],
     *,
-    by: str = "tracklet",
-    media: str | None = None,
-    method: str = "mean",
-    normalise: bool = True,
-    normalise_rows: bool = False,
-    camids: CamidRule = "keep",
-    allow_zero: bool = False,
-    dtype: DTypeLike = "float32",
     chunk_rows: int | None = None,
     overwrite: bool = False,
     accumulator_bytes: int = _ACCUMULATOR_BYTES,
     progress: Shown | RowsProgress = None,
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
+    **options: Unpack[PoolOptions],
 ) -> FeatureSet:
     """Pool every group of rows that share a label into one row, and write the rows to a store.
 
@@ -77,26 +72,8 @@ def pool(
         Feature set, in memory or stored, or its path.
     uri
         Location of the new store.
-    by
-        Name of the label, as in `reid_dist.stages.row_groups.group_rows`.
-    media
-        A label column within the groups: rows of a group that share its value are averaged first, and the group is the
-        mean of these means, so that each medium has the same weight, as in templates of IJB-B and IJB-C.  None for the
-        same weight of every row.
-    method
-        ``"mean"``, or ``"max"`` for the largest value of each dimension.
-    normalise
-        Scale every pooled row to length 1.
-    normalise_rows
-        Scale every row to length 1 before it is pooled.
-    camids
-        ``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.
-    allow_zero
-        Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; both are refused otherwise.
-        Recorded in the pooled set.
-    dtype
-        Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a float16
-        source as well: the mean of many rows has the higher precision.
+    **options
+        As listed in `reid_dist.evaluation.options.PoolOptions`.
     chunk_rows, overwrite
         As in `FeatureSet.save`, for the pooled set.
     accumulator_bytes
@@ -131,21 +108,36 @@ def pool(
     """
     if accumulator_bytes < 1:
         raise InputError(f"accumulator_bytes must be a positive number of bytes, not {accumulator_bytes}")
-    job = PoolJob.of(
-        as_feature_set(features),
-        by=by,
-        media=media,
-        method=method,
-        normalise=normalise,
-        normalise_rows=normalise_rows,
-        camids=camids,
-        allow_zero=allow_zero,
-        dtype=dtype,
-    )
+    job = pool_job(as_feature_set(features), options)
     to = PooledPlace(uri=canonical_uri(uri), chunk_rows=chunk_rows, overwrite=overwrite)
     rows = progress if callable(progress) else None
     with begin_session(client, workspace, None if callable(progress) else progress) as session:
         return pool_to(session, job, to, rows, accumulator_bytes)
+
+
+def pool_job(features: FeatureSet, given: PoolOptions) -> PoolJob:
+    """Check options against the labels of a set; errors are those of `pool`."""
+    options = cast("PoolOptions", complete(given, POOL_OPTIONS))
+    how, media = POOLINGS.get(options["method"]), options["media"]
+    if options["normalise_rows"] and features.n_zero_rows and not options["allow_zero"]:
+        zero = Offenders(features.n_zero_rows, features.first_zero_rows)
+        raise InputError(
+            f"rows of zeros cannot be scaled to length 1: found {zero}; leave them out, or let them be "
+            "(allow_zero=True, --allow-zero)"
+        )
+    if media is not None and media not in features.columns:
+        raise unknown_name("label column of media", media, features.columns)
+    if media is not None and not how.weighs:
+        raise InputError(
+            f"media are for means, in which each has the same weight; the {how.name} over all rows of a group is "
+            "that over its media: leave media out"
+        )
+    values: dict[str, Any] = {**options, "dtype": kept_dtype(options["dtype"]).name}
+    recipe = PoolRecipe(features=features, **{name: values[name] for name in PoolRecipe.options()})
+    groups = recipe.groups
+    labels, notes = pooled_labels(features, groups, options["camids"])
+    recorded = {name: values[name] for name, option in POOL_OPTIONS.items() if option.recorded}
+    return PoolJob(recipe=recipe, groups=groups, labels=labels, notes=notes, options=values, recorded=recorded)
 
 
 def pool_to(

@@ -17,32 +17,49 @@ from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.metrics.metric import METRICS, RANKS, SINGLE_SHOT
+from reid_dist.metrics.metric import METRICS, PAIRS, RANKS, SINGLE_SHOT, Metric
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
+from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
     from reid_dist.engine.reductions.single_shot_counts import SingleShot
+    from reid_dist.stages.reranking.rerankers import Reranking
 
 
 def extra_memory_of(
-    checked: CheckedOptions,
+    protocol: Protocol,
+    rerank: Reranking | None,
     gallery: LabelledSet,
     scorer: Scorer,
     per_query: float,
     outputs: Sequence[Output[Any]],
 ) -> ExtraMemory:
     """Memory of a job besides ranks: that of its outputs and of the re-ranking."""
-    held = held_by_outputs(outputs, JobSizes(gallery, checked.protocol, per_query, scorer.shapes[1]))
-    if checked.rerank is not None:
-        held += checked.rerank.held(sum(shape.n_rows for shape in scorer.shapes), gallery.n_rows)
+    sizes = JobSizes(gallery, protocol, per_query, scorer.shapes[1])
+    held = sum((output.extra_memory(sizes) for output in outputs), NO_EXTRA_MEMORY)
+    if rerank is not None:
+        held += rerank.held(sum(shape.n_rows for shape in scorer.shapes), gallery.n_rows)
     return held
 
 
-def held_by_outputs(outputs: Sequence[Output[Any]], sizes: JobSizes) -> ExtraMemory:
-    """Memory of outputs together."""
-    return sum((output.extra_memory(sizes) for output in outputs), NO_EXTRA_MEMORY)
+def memory_besides_ranks(
+    checked: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, outputs: Sequence[Output[Any]]
+) -> ExtraMemory:
+    """The same of an evaluation, with that of its intervals."""
+    held = extra_memory_of(checked.protocol, checked.rerank, gallery, scorer, per_query, outputs)
+    if draws_equal_errors(checked.metrics, checked.values["confidence"]):
+        from reid_dist.engine.outputs.impostor_distances import held_by_queries
+        from reid_dist.evaluation.verification_intervals import N_AROUND
+
+        held += held_by_queries(N_AROUND)
+    return held
+
+
+def draws_equal_errors(metrics: Sequence[Metric], level: float | None) -> bool:
+    """Whether intervals of equal error rates are requested, for which one more pass is made."""
+    return level is not None and any(each.family.needs == PAIRS and not each.family.takes_share for each in metrics)
 
 
 def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +62,12 @@ def make_report(
     execution: Execution,
     *,
     verification: Verification | None = None,
+    drawn: Confidence | None = None,
 ) -> Report:
-    """Report of computed values of two sides; without a valid query, an error holds the reasons."""
+    """Report of computed values of two sides; without a valid query, an error holds the reasons.
+
+    `drawn` are intervals of metrics of `verification`.
+    """
     query, gallery = inputs
     ranks = RanksOf(results, checked.collapse)
     protocol, ranked, grouped = job.protocol, ranks.ranked, ranks.grouped
@@ -105,7 +110,7 @@ def make_report(
         **({} if query.camids is None else {"camid": query.camids}),
         **{metric.per_query_name: values[metric.name] for metric in checked.metrics if metric.name in values},
     }
-    confidence = mean_intervals(values, query, checked)
+    confidence = _with_drawn(mean_intervals(values, query, checked), drawn, checked.metrics)
     topk = _topk(job, results.get(NearestRows), truth)
     return Report(
         metrics=metrics,
@@ -228,6 +233,14 @@ def mean_intervals(values: Mapping[str, Float64], query: LabelledSet, checked: C
     return bootstrap_intervals(averaged, query.pids, level=level, seed=checked.values["seed"])
 
 
+def _with_drawn(of_means: Confidence | None, drawn: Confidence | None, metrics: list[Metric]) -> Confidence | None:
+    """Intervals of means and others, drawn alike, in the order of the metrics."""
+    if of_means is None or drawn is None:
+        return of_means or drawn
+    every = {**of_means.intervals, **drawn.intervals}
+    return replace(of_means, intervals={each.name: every[each.name] for each in metrics if each.name in every})
+
+
 def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[Finding]:
     """Notes on confidence intervals."""
     # Relevance by lists needs no identities, and one pid for all queries is then a placeholder.
@@ -277,7 +290,7 @@ def _curves(
         "CMC_allshots": lambda: curve("CMC_allshots"),
         "CMC_single_shot": lambda: _single_shot_curve(single_shot, max_rank, zero),
     }
-    found = {protocol.cmc_family: makers[protocol.cmc_family]()}
+    found: dict[str, Float64] = {protocol.cmc_family: makers[protocol.cmc_family]()}
     if n_ranked is None:
         found["precision_recall"] = mean_precision_recall(ranks.ranked, zero_for_invalid=zero)
     if n_ranked is None or n_ranked >= max_rank:
@@ -347,7 +360,8 @@ def _breakdowns(
         return {}
     from reid_dist.evaluation.breakdowns import make_breakdowns
 
-    return make_breakdowns(checked.breakdowns, query, values, valid, results, job)
+    draws: dict[str, Any] = {"level": checked.values["confidence"], "seed": checked.values["seed"]}
+    return make_breakdowns(checked.breakdowns, query, values, valid, results, job, **draws)
 
 
 def _data_problems(job: EvaluationJob, ranked: RankedQueries, topk: TopK) -> dict[str, Any]:

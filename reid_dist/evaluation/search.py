@@ -23,17 +23,9 @@ from reid_dist.evaluation.projection import plan_for
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.stages.items import Items
 from reid_dist.stages.neighbour_search import find_neighbours
-from reid_dist.stages.reranking import (
-    KeptRows,
-    KReciprocal,
-    NeighbourGraph,
-    Reranking,
-    make_weights,
-    parse_k_reciprocal,
-    parse_rerank,
-    rerank_scorer,
-    weighing,
-)
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal, make_weights, parse_k_reciprocal, weighing
+from reid_dist.stages.reranking.neighbour_graph import KeptRows, NeighbourGraph
+from reid_dist.stages.reranking.rerankers import Reranking, parse_rerank, rerank_scorer
 from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 

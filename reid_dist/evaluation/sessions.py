@@ -46,6 +46,7 @@ STAGE_TITLES = {
     "pairs": "distances of relevant pairs",
     "sweep": "tiles of the gallery",
     "verification": "exact thresholds",
+    "passes": "passes over the gallery",
 }
 
 

@@ -16,7 +16,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -53,13 +53,13 @@ from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, plain, restored_number
+from reid_dist.reports.documents import DocumentReport, make_frame, plain, restored_number
 from reid_dist.reports.heading import Heading, make_heading, weak_evidence
 from reid_dist.reports.notes import input_notes, label_notes, side_notes
-from reid_dist.reports.split_page import render_splits
-from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.words import metric_value, published
-from reid_dist.stages.expansion import describe_expansion
+from reid_dist.reports.split_page import render_splits, split_tables
+from reid_dist.reports.tabular.table import Table, notes_of
+from reid_dist.reports.words import published
+from reid_dist.stages.expansion.expansion_steps import describe_expansion
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.importers.row_lists import read_split_rows
@@ -97,6 +97,20 @@ class FinishedSplit:
             conventions={name: plain(getattr(report, name)) for name in ("protocol", "distance", "definitions")},
             notes=[note.to_dict() for note in report.notes if note not in leave_out],
         )
+
+
+def _galleries(draw: Mapping[str, Any]) -> str:
+    """Where the rows of the galleries come from."""
+    if "rows" in draw:
+        return f"rows of {draw['rows']}"
+    kind = "identity and camera" if draw["per_camera"] else "identity"
+    return f"{draw['per_identity']} of each {kind}, seed {draw['seed']}"
+
+
+def _span(values: Sequence[int]) -> str:
+    """Counts of all splits: one number where they agree."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -211,19 +225,22 @@ class SplitReport(DocumentReport):
         n_valid, n_query = min(pairs, key=lambda pair: pair[0] / pair[1])
         return weak_evidence({"n_valid": n_valid, "n_query": n_query}, self.protocol, counts["n_identity"])
 
-    def summary(self) -> Summary:
-        """Return the table of all metrics."""
-        rows = [
-            (name, *(metric_value(name, value) for value in (mean, self.spread[name], values.min(), values.max())))
-            for (name, mean), values in zip(self.metrics.items(), self.per_split.values(), strict=True)
-        ]
+    def tables(self) -> Sequence[Table]:
+        """Return mean, spread and ends of every metric, with what they rest on below, and the values of each split."""
+        metrics, splits = split_tables(self.to_dict())
+        counts = self.counts
         facts = {
+            **self.heading.chosen("date", "command"),
             **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
-            "splits": f"{self.n_splits}; spread is the sample standard deviation over them",
-            "digest": self.result_digest[:16],
+            "splits": f"{self.n_splits}, {_galleries(self.draw)}",
+            "queries": f"{_span(counts['n_valid'])} valid of {_span(counts['n_query'])}",
+            "gallery": f"{_span(counts['n_gallery'])} rows of {counted(counts['n_identity'], 'identity')}",
+            "protocol": f"{self.protocol['name']}, {self.distance['name']} distance",
+            **({"ranked": self.protocol["ranked"]} if "ranked" in self.protocol else {}),
+            **self.heading.chosen("version", "digest"),
         }
-        title = f"SplitReport: {self.protocol['name']}, {self.distance['name']}"
-        return Summary(title, ("metric", "mean", "spread", "lowest", "highest"), rows, facts, self.findings)
+        notes = [*metrics.notes, *notes_of(facts, self.findings)]
+        return [replace(metrics, title=self.heading.title, notes=notes), splits]
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per split and one column per metric.

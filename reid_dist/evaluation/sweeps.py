@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.findings import Finding, info, of_parts
 from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.formatting import counted
 from reid_dist.core.specs import value_text
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
@@ -48,12 +49,12 @@ from reid_dist.evaluation.study import begin_study
 from reid_dist.metrics.metric import ByMetric, headline_metrics, metric_family, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, plain, restored_number
+from reid_dist.reports.documents import DocumentReport, make_frame, plain, restored_number
 from reid_dist.reports.heading import Heading, make_heading, weak_evidence
 from reid_dist.reports.notes import input_notes
-from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.sweep_page import render_sweep
-from reid_dist.reports.words import counts_line, metric_value
+from reid_dist.reports.sweep_page import render_sweep, sweep_table
+from reid_dist.reports.tabular.table import Table, notes_of
+from reid_dist.reports.words import metric_value
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS, Values
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
@@ -103,6 +104,10 @@ class FinishedPoint:
         }
         lowered = [] if unranked is None else lowered_metrics(unranked, report, names)
         return cls(row, conventions, [note.to_dict() for note in report.notes], lowered)
+
+
+def _written(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else value_text(value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -215,27 +220,25 @@ class SweepReport(DocumentReport):
         """Findings on how much the numbers rest on: few valid queries, few identities."""
         return weak_evidence(self.counts, self.protocol, self.counts.get("n_identities"))
 
-    def summary(self) -> Summary:
-        """Return the table of all points."""
-        rows = [
-            (
-                *(value_text(value) for value in row["parameters"].values()),
-                *(metric_value(name, row["metrics"][name]) for name in self.metric_names),
-            )
-            for row in self.rows
-        ]
+    def tables(self) -> Sequence[Table]:
+        """Return the metrics at all points, with what they rest on below."""
         best = (
             f"{name} {metric_value(name, found['value'])} at "
             + ", ".join(f"{key} {value_text(value)}" for key, value in found["parameters"].items())
             for name, found in self.best.items()
         )
+        fixed = ", ".join(f"{name} {_written(value)}" for name, value in self.method["fixed"].items())
         facts = {
             "best": "; ".join(best) or "undefined",
-            "queries": counts_line(self.counts),
-            "digest": self.result_digest[:16],
+            **self.heading.chosen("date", "command"),
+            "method": self.method["name"] + (f" ({fixed})" if fixed else ""),
+            "queries": f"{self.counts['n_valid']:,} valid of {self.counts['n_query']:,}",
+            "gallery": counted(self.counts["n_gallery"], "row"),
+            "protocol": f"{self.protocol['name']}, {self.distance['name']} distance",
+            **self.heading.chosen("version", "digest"),
         }
-        title = f"SweepReport: {self.method['name']}, {self.protocol['name']}, {self.distance['name']}"
-        return Summary(title, (*self.parameters, *self.metric_names), rows, facts, self.findings)
+        points = sweep_table(self.to_dict())
+        return [replace(points, title=self.heading.title, notes=[*points.notes, *notes_of(facts, self.findings)])]
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per point: parameters, metrics, ``seconds`` and ``digest``.

@@ -50,6 +50,9 @@ Share of nominal 95 % intervals that hold the mean, for values spread as those o
 from 3 identities, 83 % from 5, 89 % from 8, 91 % from 10, 92 to 94 % from 15 to 50.
 """
 
+N_RESAMPLES: Final = 1000
+"""Resamples of intervals, unless other numbers are requested."""
+
 # Two streams of one seed: signs are not drawn from the bits that drew the resamples.
 _RESAMPLES, _SIGNS = 0, 1
 
@@ -119,7 +122,7 @@ def bootstrap_intervals(
     *,
     level: float = 0.95,
     unit: str = "identity",
-    n_resamples: int = 1000,
+    n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> Confidence:
     """Bootstrap percentile intervals of means of per-query values.
@@ -273,7 +276,9 @@ def _resampled_means(totals: _UnitTotals, n_resamples: int, rng: np.random.Gener
     return means
 
 
-def resampled_sums(totals: Float64, *, level: float, n_resamples: int = 1000, seed: int = 0) -> Iterator[Float64]:
+def resampled_sums(
+    totals: Float64, *, level: float, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Iterator[Float64]:
     """Sums over the units of resamples, some resamples at a time: shape (n, n_column).
 
     `totals` are the sums of every unit, (n_unit, n_column); the draws are those of `bootstrap_intervals`.

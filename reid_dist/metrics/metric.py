@@ -256,7 +256,7 @@ LARGEST_RANK = 2**31 - 1
 _RANK_K = re.compile(r"(?:(?:rank|top|hit)[-_@ ]?|r[-_]?)(?P<rank>[0-9]+)", re.IGNORECASE)
 # Names of the hit rate elsewhere, of which some are also those of recall.
 _HIT_RATE_K = re.compile(
-    r"(?:hr|hits?(?:[-_ ]?rate)?|recall|accuracy|acc)(?:[-_@ ]|[-_ ]?at[-_ ]?)?(?P<rank>[0-9]+)", re.IGNORECASE
+    r"(?:hr|hits?(?:[-_ ]?rate)?|recall|accuracy|acc)(?:[-_@ ]|[-_ ]?at[-_ ]?)?(?P<rank>[0-9]+|[kn]?)", re.IGNORECASE
 )
 # R is not a rank here, but the number of relevant items of each query.
 _AT_R = re.compile(r"map@r", re.IGNORECASE)
@@ -281,6 +281,8 @@ def parse_metric(text: str) -> Metric:
     if (spelled := _RANK_K.fullmatch(text)) is not None:
         return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]))
     if (spelled := _HIT_RATE_K.fullmatch(text)) is not None:
+        if not spelled["rank"].isdecimal():
+            raise InputError(f"metric {text!r} needs a rank: Recall@10, for example, which is CMC@10 here")
         return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]), spelled=text)
     match = _WITH_PARAMETER.fullmatch(text)
     if match is None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reid_dist.core.formatting import shortened
+from reid_dist.core.nested import ABSENT, PROSE, differing_fields
 from reid_dist.nightly.history.history_values import DONE, Difference, Entry, Run
-from reid_dist.reports.words import flatten
+from reid_dist.reports.words import scalar
 
 INPUTS: Final = "inputs"
 JOB: Final = "job"
@@ -20,12 +21,6 @@ MACHINE: Final = "machine"
 
 LETTERS: Final[Mapping[str, str]] = {INPUTS: "I", JOB: "J", LABELS: "L", VERSION: "V", MACHINE: "M"}
 """Letter on a chart by kind."""
-
-PROSE: Final = frozenset({"summary", "source", "definition"})
-"""Fields of a description about itself; another wording is not another job."""
-
-ABSENT: Final = "absent"
-"""Text of a field that an entry does not have."""
 
 # Fields of the environment that describe the machine.  The host name alone is no cause: it differs with every pod.
 _MACHINE: Final = ("platform", "cpu", "cores")
@@ -49,9 +44,7 @@ class Cause:
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
     """Return the differences of two descriptions; names of nested values are joined by dots."""
-    old, new = dict(flatten(before)), dict(flatten(after))
-    found = ((name, old.get(name, ABSENT), new.get(name, ABSENT)) for name in dict.fromkeys([*old, *new]))
-    return [(name, near, far) for name, near, far in found if near != far]
+    return [(field.name, field.texts[0], field.texts[1]) for field in differing_fields((before, after), scalar)]
 
 
 def job_differences(before: Entry, after: Entry) -> list[Difference]:
@@ -94,6 +87,15 @@ def changes_every_night(entry: Entry, earlier: Sequence[Run]) -> bool:
     nights = [*(old for _, old in done_before(entry, earlier)), entry][-2 - _EVERY :]
     digests = [night.input_digest for night in nights]
     return len(digests) == 2 + _EVERY and all(near != far for near, far in itertools.pairwise(digests))
+
+
+def content_digests(entry: Entry) -> dict[str, Any]:
+    """Return the digest of the content of every input by its name."""
+    return {
+        name: described.get("content_digest")
+        for name, described in entry.inputs.items()
+        if isinstance(described, Mapping)
+    }
 
 
 def causes(before: Entry, after: Entry) -> Iterator[Cause]:

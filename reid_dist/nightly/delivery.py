@@ -1,7 +1,4 @@
-"""Files of a night: page, verdict as JSON, summary in Markdown, figures for dashboards.
-
-Foreign texts (reasons, names) are escaped for GitHub-flavoured Markdown.
-"""
+"""Files of a night: page, verdict as JSON, summary in Markdown, figures for dashboards."""
 
 from __future__ import annotations
 
@@ -9,24 +6,22 @@ import contextlib
 import json
 import math
 import os
-import re
-import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final
 
-from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import shortened, upper_first
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.metrics.metric import metric_family
 from reid_dist.nightly.causes import brief
+from reid_dist.nightly.github_markdown import escaped, linked, piped
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import DONE, SAME, Entry, Estimate, Run
-from reid_dist.nightly.outcomes import OUTCOMES, counted, outcome, removed_jobs, streak
+from reid_dist.nightly.outcomes import counted, outcome, ranked, removed_jobs, streak
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import (
     SIGNS,
@@ -58,12 +53,6 @@ SCHEMA: Final = 1
 
 _MOST_ROWS: Final = 40
 _LONGEST: Final = 300
-
-# Unquoted characters of an address.
-_ADDRESS: Final = "/:?#@!$&'()*+,;=%~"
-
-# Inline markup of Markdown; an underscore between two words is none.
-_MARKUP: Final = re.compile(r"[\\`*\[\]|~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 
 
 def refuse_folder(folder: Path, suite: str) -> Path:
@@ -173,13 +162,13 @@ def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] =
     Earlier runs as for `verdict_document`.
     """
     first = headline(run, earlier)
-    facts = [f"run {run.number} of {_escaped(run.suite)}", when(run.started), took(run.started, run.finished)]
+    facts = [f"run {run.number} of {escaped(run.suite)}", when(run.started), took(run.started, run.finished)]
     facts.append("not ended" if run.exit_code is None else f"exit code {run.exit_code}")
     if page is not None:
-        facts.append(f"[page](<{urllib.parse.quote(page, safe=_ADDRESS)}>)")
-    lines = [f"### {SIGNS[first.kind].mark} {_escaped(first.title)}", "", ", ".join(filter(None, facts)), ""]
+        facts.append(linked("page", page))
+    lines = [f"### {SIGNS[first.kind].mark} {escaped(first.title)}", "", ", ".join(filter(None, facts)), ""]
     if first.clauses:
-        lines += [f"- **{_escaped(name)}** {_escaped(shortened(text, _LONGEST))}" for name, text in first.clauses]
+        lines += [f"- **{escaped(name)}** {escaped(shortened(text, _LONGEST))}" for name, text in first.clauses]
         lines.append("")
     return "\n".join([*lines, *_table(run, earlier)])
 
@@ -233,16 +222,13 @@ def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
 
 def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
     """Yield the table of all jobs with another outcome than same, most urgent first, then the number of the others."""
-    order = {name: place for place, name in enumerate(OUTCOMES)}
-    changed = sorted(
-        (entry for entry in run.entries if outcome(entry) != SAME), key=lambda entry: order[outcome(entry)]
-    )
+    changed = [entry for entry in ranked(run) if outcome(entry) != SAME]
     if changed:
-        yield "| Job | Verdict | Why |"
+        yield piped(("Job", "Verdict", "Why"))
         yield "|---|---|---|"
         for entry in changed[:_MOST_ROWS]:
             sign, why = SIGNS[outcome(entry)], shortened(_why(entry, earlier), _LONGEST)
-            yield f"| {_escaped(entry.name)} | {sign.mark} {sign.words} | {_escaped(why)} |"
+            yield piped((escaped(entry.name), f"{sign.mark} {sign.words}", escaped(why)))
         yield ""
         if len(changed) > _MOST_ROWS:
             yield f"{jobs(len(changed) - _MOST_ROWS)} more with another outcome are on the page."
@@ -253,7 +239,7 @@ def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
         yield ""
     removed = removed_jobs(run, earlier)
     if removed:
-        yield from (f"- {_escaped(each.name)}: {removed_text(each)}" for each in removed[:_MOST_ROWS])
+        yield from (f"- {escaped(each.name)}: {removed_text(each)}" for each in removed[:_MOST_ROWS])
         if len(removed) > _MOST_ROWS:
             yield f"- {jobs(len(removed) - _MOST_ROWS)} more that are no longer in the suite are on the page."
         yield ""
@@ -264,13 +250,6 @@ def _why(entry: Entry, earlier: Sequence[Run]) -> str:
     # First, since a long reason is shortened.
     parts = [lasting_text(lasting)] if lasting else []
     return "; ".join([*parts, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])
-
-
-def _escaped(text: str) -> str:
-    """Return a text as one escaped line of Markdown without control codes."""
-    flat = " ".join(without_controls(text).split())
-    marked = _MARKUP.sub(lambda found: f"\\{found[0]}", flat)
-    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:

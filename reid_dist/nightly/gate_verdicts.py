@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
-from reid_dist.nightly.gating.accuracy import gate_accuracy, gate_means, gated_metrics
+from reid_dist.nightly.causes import content_digests
+from reid_dist.nightly.common_items import CommonItems, NotCommonError
+from reid_dist.nightly.gating.accuracy import (
+    gate_accuracy,
+    gate_means,
+    gated_metrics,
+    instead_of,
+    role_of,
+    with_alarm,
+)
 from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, RatioGate, TrendGate
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.trend import Night, announced_once, gate_trend, night_of, tested_metrics
 from reid_dist.nightly.history import History, Past
-from reid_dist.nightly.history.history_values import DONE, INCOMPARABLE, Code, Entry, Finding
+from reid_dist.nightly.history.history_values import (
+    DONE,
+    INCOMPARABLE,
+    PREPARATION,
+    STALE,
+    WORSE,
+    Code,
+    Entry,
+    Finding,
+)
 from reid_dist.reports import Report
 
 # Number of windows that are searched for comparable runs.
@@ -18,24 +39,36 @@ _WINDOWS: Final = 5
 
 
 def apply_gates(
-    entry: Entry, report: Report | None, history: History, *, suite: str, number: int, gates: Gates
+    entry: Entry,
+    report: Report | None,
+    history: History,
+    *,
+    suite: str,
+    number: int,
+    gates: Gates,
+    common: Callable[[Past], CommonItems] | None = None,
+    expects_new: bool = False,
 ) -> tuple[Finding, ...]:
     """Return the findings of the gates for an entry of a run, in the history or not; none unless it is done.
 
     Means over splits have no report with values per query: `report` is None, and they are compared split by split.
+    `common` evaluates tonight on the items that a baseline with other rows or labels has as well, or raises
+    NotCommonError; with `expects_new`, inputs with the content of the last night are a finding of their own.
     """
     if entry.state != DONE:
         return ()
     earlier = _EarlierNights(entry, history, suite, number)
     found: list[Finding] = []
     if gates.accuracy is not None:
-        found.append(earlier.accuracy(report, gates.accuracy))
+        found.append(earlier.accuracy(report, gates.accuracy, common))
     if gates.trend is not None and report is not None:
         found.append(earlier.trend(report, gates.trend))
     if gates.speed is not None:
         found.append(gate_speed(entry, earlier.window(gates.speed), gates.speed))
     if gates.memory is not None:
         found.append(gate_memory(entry, earlier.window(gates.memory), gates.memory))
+    if expects_new and (stale := earlier.stale()) is not None:
+        found.append(stale)
     return tuple(found)
 
 
@@ -52,6 +85,27 @@ class _UnreadableReportError(Exception):
         return Finding(gate=gate, verdict=INCOMPARABLE, code=Code.DAMAGED, facts=facts, baseline=self.run)
 
 
+def _differs_in_items(entry: Entry, before: Entry) -> bool:
+    """Whether two entries are one job over other rows or labels."""
+    return entry.job_digest == before.job_digest and entry.comparison_key != before.comparison_key
+
+
+def _on_common_items(entry: Entry, last: Past, common: CommonItems, gate: AccuracyGate) -> Finding:
+    """Compare an entry with an earlier one over the items of both."""
+    now, before = (
+        replace(each, result_digest=report.result_digest)
+        for each, report in ((entry, common.tonight), (last.entry, common.baseline))
+    )
+    baseline = Past(last.run, before, common.baseline)
+    found = gate_accuracy(common.tonight, now, last_good=baseline, same_options=None, gate=gate)
+    # Rows of queries are those of tonight's whole set.
+    changes = tuple(
+        replace(change, lost=tuple(replace(moved, row=int(common.query_rows[moved.row])) for moved in change.lost))
+        for change in found.changes
+    )
+    return replace(found, changes=changes, facts={**found.facts, "common": dict(common.facts)})
+
+
 class _EarlierNights:
     """What the gates read of the earlier nights of a job."""
 
@@ -59,7 +113,9 @@ class _EarlierNights:
         self.entry, self.history, self.suite, self.number = entry, history, suite, number
         self.reference = history.reference(suite, entry, before=number)
 
-    def accuracy(self, report: Report | None, gate: AccuracyGate) -> Finding:
+    def accuracy(
+        self, report: Report | None, gate: AccuracyGate, common: Callable[[Past], CommonItems] | None
+    ) -> Finding:
         """Return the finding of accuracy."""
         entry, history = self.entry, self.history
         good = history.last_good(self.suite, entry.name, before=self.number)
@@ -71,7 +127,37 @@ class _EarlierNights:
             read = [None if each is None else self._with_report(each) for each in (good, self.reference)]
         except _UnreadableReportError as error:
             return error.finding("accuracy")
-        return gate_accuracy(report, entry, last_good=read[0], same_options=same, gate=gate, reference=read[1])
+        last, reference = read
+        facts: dict[str, str] = {}
+        if common is not None and last is not None and last.report is not None and _differs_in_items(entry, last.entry):
+            try:
+                return with_alarm(self._on_common_items(last, gate, common), entry, same)
+            except NotCommonError as error:
+                facts = error.facts
+        found = gate_accuracy(report, entry, last_good=last, same_options=same, gate=gate, reference=reference)
+        return replace(found, facts={**found.facts, **facts})
+
+    def _on_common_items(self, last: Past, gate: AccuracyGate, common: Callable[[Past], CommonItems]) -> Finding:
+        """Return the finding of accuracy over the items of both nights; NotCommonError if there is none.
+
+        The reference of other rows is compared in the same way, in the first night of these rows.
+        """
+        found = _on_common_items(self.entry, last, common(last), gate)
+        reference = self.history.reference(self.suite, self.entry, before=self.number, any_items=True)
+        if self.reference is not None or reference is None or reference.run == last.run or found.verdict == WORSE:
+            return found
+        with contextlib.suppress(NotCommonError, _UnreadableReportError):
+            loss = _on_common_items(self.entry, reference, common(self._with_report(reference)), gate)
+            if loss.verdict == WORSE:
+                return instead_of(replace(loss, facts={**loss.facts, "role": role_of(reference)}), found)
+        return found
+
+    def stale(self) -> Finding | None:
+        """Return the finding of inputs that all have the content of the last night; None if one is new."""
+        for last in self._measured(1):
+            if content_digests(last.entry) == content_digests(self.entry):
+                return Finding(gate=PREPARATION, verdict=STALE, code=Code.STALE, baseline=last.run)
+        return None
 
     def trend(self, report: Report, gate: TrendGate) -> Finding:
         """Return the finding of the trend; it reaches back to the accepted night at most."""
@@ -94,8 +180,9 @@ class _EarlierNights:
         results = {night.digest for night in nights}
         n_earlier = sum(each.entry.result_digest in results for each in past)
         found = gate_trend(nights, tonight, report.per_query["pid"], n_earlier=n_earlier, gate=gate)
-        before = past[-1].entry.finding("trend") if past else None
-        return found if before is None else announced_once(found, before, past[-1].run)
+        before = [(each.run, finding) for each in past if (finding := each.entry.finding("trend")) is not None]
+        repeats = past and past[-1].entry.result_digest == self.entry.result_digest
+        return announced_once(found, before, repeats=past[-1].run if repeats else None)
 
     def window(self, gate: RatioGate) -> list[Entry]:
         """Return the entries in which a gate of speed or memory searches for comparable ones, oldest first."""

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from reid_dist.errors import ExitCode
 from reid_dist.nightly.history.history_values import (
     BETTER,
     FAILED,
     INCOMPARABLE,
     SAME,
     SKIPPED,
+    STALE,
     UNCOMPARED,
     UNDECIDED,
+    UNPREPARED,
     WORSE,
     Entry,
     Run,
@@ -26,15 +29,11 @@ MOVED: Final = "alarm"
 ACCEPTED: Final = "accepted"
 """An accepted regression."""
 
-OUTCOMES: Final = (FAILED, MOVED, WORSE, UNCOMPARED, SKIPPED, INCOMPARABLE, UNDECIDED, ACCEPTED, BETTER, SAME)
+OUTCOMES: Final = (
+    *(FAILED, UNPREPARED, STALE, MOVED, WORSE, UNCOMPARED, SKIPPED),
+    *(INCOMPARABLE, UNDECIDED, ACCEPTED, BETTER, SAME),
+)
 """All outcomes, the most urgent first."""
-
-FINE: Final = 0
-PARTS_FAILED: Final = 3
-REGRESSION: Final = 4
-NOT_COMPARED: Final = 5
-STOPPED: Final = 130
-"""Exit codes: an interruption outweighs a failed job, that a regression, and that a job that was not compared."""
 
 INTERRUPTED: Final = "the night was interrupted"
 """Reason of skipped entries of a night that was interrupted."""
@@ -47,11 +46,13 @@ def outcome(entry: Entry) -> str:
     in the first nights, do not count.  An incomparable accuracy is *uncompared* where there is a baseline.
     """
     if entry.state in (FAILED, SKIPPED):
-        return entry.state
+        return UNPREPARED if any(finding.verdict == UNPREPARED for finding in entry.findings) else entry.state
     if any(finding.is_regression for finding in entry.findings):
         if entry.accepted:
             return ACCEPTED
         return MOVED if entry.alarm else WORSE
+    if entry.is_stale:
+        return STALE
     if entry.is_uncompared:
         return UNCOMPARED
     accuracy = entry.finding("accuracy")
@@ -71,20 +72,28 @@ def counted(run: Run) -> dict[str, int]:
     return {name: found[name] for name in OUTCOMES}
 
 
-def exit_code_of(run: Run) -> int:
-    """Return the exit code of a night that was not interrupted."""
+def ranked(run: Run) -> list[Entry]:
+    """Return the entries, the most urgent first; equally urgent ones in the order of the suite."""
+    return sorted(run.entries, key=lambda entry: OUTCOMES.index(outcome(entry)))
+
+
+def exit_code_of(run: Run, *, allow_incomparable: bool = False) -> ExitCode:
+    """Return the exit code of a night that was not interrupted.
+
+    A failed job outweighs a regression, and that a job that was not compared.
+    """
     if run.failures:
-        return PARTS_FAILED
+        return ExitCode.FAILED
     if run.regressions:
-        return REGRESSION
-    return NOT_COMPARED if run.uncompared else FINE
+        return ExitCode.REGRESSION
+    return ExitCode.NOT_COMPARED if run.uncompared and not allow_incomparable else ExitCode.DONE
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
     """Consecutive nights of one trouble of a job: their first run, and their number with tonight.
 
-    The trouble is ``failed``, ``worse`` for any regression, or ``uncompared``.
+    The trouble is an outcome: ``failed``, ``unprepared``, ``stale`` or ``uncompared``, or ``worse`` for any regression.
     """
 
     trouble: str
@@ -133,6 +142,5 @@ def removed_jobs(run: Run, earlier: Sequence[Run]) -> tuple[RemovedJob, ...]:
 
 
 def _trouble(entry: Entry) -> str:
-    if entry.state == FAILED:
-        return FAILED
-    return WORSE if entry.is_regression else UNCOMPARED if entry.is_uncompared else ""
+    found = WORSE if entry.is_regression else outcome(entry)
+    return found if found in (FAILED, UNPREPARED, STALE, WORSE, UNCOMPARED) else ""

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +17,16 @@ import reid_dist.core.signals as signals
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
+from reid_dist.core.nested import PROSE
 from reid_dist.engine.task_graph import Progress
-from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
+from reid_dist.errors import ClusterError, ExitCode, ReidDistError, RunFailedError, StoreError
+from reid_dist.evaluation.options import EXTRAS_OFF
 from reid_dist.evaluation.runner import ReportStore, run_job
-from reid_dist.evaluation.runs import prepared_job
+from reid_dist.evaluation.runner import Run as JobRun
+from reid_dist.evaluation.runs import OpenedJob, evaluate_features, prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.nightly.causes import PROSE
+from reid_dist.nightly.common_items import CommonItems, NotCommonError, on_common_items
 from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import (
@@ -33,17 +37,21 @@ from reid_dist.nightly.history.history_values import (
     Entry,
     Estimate,
     Finding,
+    Past,
     Run,
     reports_folder,
 )
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
-from reid_dist.nightly.outcomes import INTERRUPTED, STOPPED, exit_code_of
+from reid_dist.nightly.outcomes import INTERRUPTED, exit_code_of
+from reid_dist.nightly.preparation import Preparations
 from reid_dist.nightly.suite import PlannedJob, Suite
+from reid_dist.nightly.wording import finding_text
 from reid_dist.reports import Report
 from reid_dist.reports.browse import Site, open_subject, write_folder
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report_files import TOPK
-from reid_dist.stores import Workspace, open_labels
+from reid_dist.stages.session import Session
+from reid_dist.stores import FeatureSet, Workspace, open_labels
 from reid_dist.stores.folders import folder_at
 
 if TYPE_CHECKING:
@@ -54,6 +62,9 @@ DEFECTS: Final = "traceback.txt"
 
 # Fields of the protocol that describe an input and not the job.
 _INPUTS: Final = frozenset({"ground_truth"})
+
+# Folder of the output of preparations, which no model is called.
+_PREPARATIONS: Final = "_prepare"
 
 # Folder of the explorer beside a report.
 _EXPLORER: Final = "explorer"
@@ -97,12 +108,14 @@ def run_suite(
     context: NightContext,
     *,
     workspace: str | None = None,
+    allow_incomparable: bool = False,
 ) -> Run:
     """Run jobs of a suite in order, and return the run as recorded; a failed job is recorded, and the rest continues.
 
     Every job is added to the history as it ends.  Reports go to ``runs/NUMBER/model/dataset/job`` in `folder`, the
     directory of the page; `workspace` is a directory or URI of what jobs share while they run, by default in `folder`.
-    If the history can no longer be written, its content and finished reports in `folder` stay.
+    With `allow_incomparable`, a job that could not be compared does not set the exit code.  If the history can no
+    longer be written, its content and finished reports in `folder` stay.
     """
     deadline = None if suite.hours is None else time.monotonic() + suite.hours * 3600
     shared = Workspace.at(workspace if workspace is not None else folder / "workspace")
@@ -124,7 +137,8 @@ def run_suite(
         if workspace is None:
             with contextlib.suppress(OSError):
                 (folder / "workspace").rmdir()
-        history.finish(number, STOPPED if interrupted else exit_code_of(history.run(number)))
+        code = exit_code_of(history.run(number), allow_incomparable=allow_incomparable)
+        history.finish(number, ExitCode.INTERRUPTED if interrupted else code)
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(
@@ -142,6 +156,8 @@ def _run_jobs(
 ) -> bool:
     """Evaluate, gate and record the jobs; return whether the night was interrupted."""
     left_out, interrupted = "", False
+    output = f"{reports_folder(places.number)}/{_PREPARATIONS}"
+    preparations = Preparations(places.folder / output, output)
     with contextlib.closing(_NightCluster(context)) as cluster:
         for at, planned in enumerate(jobs, start=1):
             context.begun(at, len(jobs), planned.name)
@@ -151,10 +167,19 @@ def _run_jobs(
             try:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _BudgetSpentError
-                if not left_out:
+                if not left_out and (failure := _unprepared(planned, preparations, deadline)) is not None:
+                    entry, findings = undone_entry(planned, FAILED, finding_text(failure)), (failure,)
+                elif not left_out:
                     entry, report = _evaluated(planned, places, cluster, context, deadline)
                     findings = apply_gates(
-                        entry, report, history, suite=suite.suite, number=places.number, gates=suite.gates
+                        entry,
+                        report,
+                        history,
+                        suite=suite.suite,
+                        number=places.number,
+                        gates=suite.gates,
+                        common=partial(_on_common_items, planned, places, cluster, context, deadline),
+                        expects_new=planned.expects_new,
                     )
                     entry, findings = _explained(entry, findings, planned, places)
             except _BudgetSpentError:
@@ -172,6 +197,48 @@ def _run_jobs(
             if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
                 places.workspace(planned).clear()
     return interrupted
+
+
+def _unprepared(planned: PlannedJob, preparations: Preparations, deadline: float | None) -> Finding | None:
+    """Make the features of a job; return the finding of a failure, None for none."""
+    remaining = None if deadline is None else deadline - time.monotonic()
+    found = preparations.failure(planned.preparations, remaining)
+    if found is not None and deadline is not None and time.monotonic() >= deadline:
+        raise _BudgetSpentError
+    return found
+
+
+def _on_common_items(
+    planned: PlannedJob,
+    places: _Places,
+    cluster: _NightCluster,
+    context: NightContext,
+    deadline: float | None,
+    past: Past,
+) -> CommonItems:
+    """Evaluate a job on the items that it has in common with an earlier entry, without what a report has beside."""
+    job = planned.pipeline.model_copy(update={**EXTRAS_OFF, "pictures": None, "other_codes": False})
+
+    def evaluate(query: FeatureSet, gallery: FeatureSet) -> Report:
+        opened = OpenedJob(job, query, gallery, {}, partial(evaluate_features, job, query, gallery))
+
+        def compute(session: Session) -> Report:
+            with context.stages() as progress:
+                return opened.evaluate(session.showing(_Limited(progress, deadline)))
+
+        return run_job(
+            lambda: JobRun(spec=opened.spec, compute=compute),
+            ReportStore(report_class=Report, title=planned.name),
+            lambda: contextlib.nullcontext(cluster.client()),
+            workspace=places.workspace(planned).path,
+        )
+
+    try:
+        return on_common_items(job, past, evaluate)
+    except NotCommonError as error:
+        if isinstance(error.__cause__, ClusterError | RunFailedError):
+            cluster.close()
+        raise
 
 
 def _last_report(folder: Path) -> int:

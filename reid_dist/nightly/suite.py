@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -26,16 +26,31 @@ _WITH_PLACEHOLDERS: Final = ("query", "gallery", "ground_truth", "distances", "l
 _NOT_OF_A_JOB: Final = frozenset({"labels", "models", "datasets"})
 
 
-class Model(BaseModel):
-    """Model: location of its features, and labels."""
+class Prepared(BaseModel):
+    """Command that makes the features of a model or a data set, and what is expected of them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prepare: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Program and arguments, run without a shell before the first job that needs it, once a night; "
+        "{path}, {model} and {dataset} are replaced.",
+    )
+    prepare_hours: float = Field(default=12.0, gt=0, allow_inf_nan=False, description="Time limit of `prepare`.")
+    expect_new: bool = Field(
+        default=False, description="Whether features with the content of the last night are a failure."
+    )
+
+
+class Model(Prepared):
+    """Model: location of its features, and labels."""
 
     path: str = Field(default="", description="Replacement of {path} in the data sets.")
     labels: Labels = Field(default_factory=dict, description="Such as its backbone or commit, for display.")
 
 
-class DataSet(PipelineJob):
+class DataSet(PipelineJob, Prepared):
     """Data set: query, gallery, and fields of its jobs, such as the protocol or ground truth."""
 
     labels: Labels = Field(default_factory=dict)
@@ -82,26 +97,43 @@ class Suite(BaseModel):
                     left_out = variant.models is not None and model not in variant.models
                     if left_out or (variant.datasets is not None and dataset not in variant.datasets):
                         continue
+                    placeholders = {"path": features.path, "model": model, "dataset": dataset}
                     yield PlannedJob(
                         model=model,
                         dataset=dataset,
                         job=name,
+                        preparations=tuple(_preparations((features, sets), placeholders)),
+                        expects_new=features.expect_new or sets.expect_new,
                         labels={
                             key: str(value) for each in (features, sets, variant) for key, value in each.labels.items()
                         },
-                        pipeline=_merged(sets, variant, {"path": features.path, "model": model, "dataset": dataset}),
+                        pipeline=_merged(sets, variant, placeholders),
                     )
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Command that makes features: program and arguments, and its time limit in seconds."""
+
+    words: tuple[str, ...]
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJob:
-    """Job of a suite: names in it, labels of model, data set and job together, and the fields of its evaluation."""
+    """Job of a suite: names in it, labels of model, data set and job together, and the fields of its evaluation.
+
+    `preparations` are the commands that make its features; `expects_new` is whether features with the content of the
+    last night are a failure.
+    """
 
     model: str
     dataset: str
     job: str
     labels: Mapping[str, str]
     pipeline: PipelineJob
+    preparations: tuple[Preparation, ...] = ()
+    expects_new: bool = False
 
     @property
     def name(self) -> str:
@@ -140,6 +172,11 @@ def _problems(suite: Suite) -> Iterator[Problem]:
     ]
     owners: dict[tuple[str, str], PipelineJob] = {("datasets", name): each for name, each in suite.datasets.items()}
     owners |= {("jobs", name): each for name, each in suite.jobs.items()}
+    makers: dict[tuple[str, str], Prepared] = {("models", name): each for name, each in suite.models.items()}
+    makers |= {("datasets", name): each for name, each in suite.datasets.items()}
+    for owner, maker in makers.items():
+        for position, word in enumerate(maker.prepare or ()):
+            yield from (Problem((*owner, "prepare", position), text) for text in _wrong_placeholders(word))
     for owner, each in owners.items():
         for group, what, named in groups:
             for position, name in enumerate(getattr(each, group, None) or ()):
@@ -174,6 +211,18 @@ def _wrong_placeholders(text: str | None) -> Iterator[str]:
             yield f"unknown placeholder {{{place}}} in {text!r}; known: {{path}}, {{model}}, {{dataset}}"
 
 
+def _preparations(makers: Sequence[Prepared], placeholders: Mapping[str, str]) -> Iterator[Preparation]:
+    """Yield the commands of a model and a data set."""
+    for maker in makers:
+        if maker.prepare is not None:
+            words = tuple(_filled(word, placeholders) for word in maker.prepare)
+            yield Preparation(words, maker.prepare_hours * 3600)
+
+
+def _filled(text: str, placeholders: Mapping[str, str]) -> str:
+    return string.Formatter().vformat(text, (), placeholders)
+
+
 def _merged(sets: DataSet, variant: Variant, placeholders: Mapping[str, str]) -> PipelineJob:
     """Return the pipeline of a data set and a way to evaluate it."""
     fields = {
@@ -184,5 +233,5 @@ def _merged(sets: DataSet, variant: Variant, placeholders: Mapping[str, str]) ->
     }
     for name in _WITH_PLACEHOLDERS:
         if isinstance(fields.get(name), str):
-            fields[name] = string.Formatter().vformat(fields[name], (), placeholders)
+            fields[name] = _filled(fields[name], placeholders)
     return PipelineJob.model_validate(fields)

@@ -12,6 +12,7 @@ from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 from reid_dist.core.formatting import byte_size, counted, duration, first_few, shortened, upper_first
+from reid_dist.errors import ExitCode
 from reid_dist.nightly.causes import (
     INPUTS,
     JOB,
@@ -25,16 +26,18 @@ from reid_dist.nightly.causes import (
     compared_with,
     done_before,
 )
+from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.history.history_values import (
-    ALARM,
     BETTER,
     DONE,
     FAILED,
     INCOMPARABLE,
     SAME,
     SKIPPED,
+    STALE,
     UNCOMPARED,
     UNDECIDED,
+    UNPREPARED,
     WORSE,
     Change,
     Code,
@@ -48,13 +51,7 @@ from reid_dist.nightly.history.history_values import (
 )
 from reid_dist.nightly.outcomes import (
     ACCEPTED,
-    FINE,
-    INTERRUPTED,
     MOVED,
-    NOT_COMPARED,
-    PARTS_FAILED,
-    REGRESSION,
-    STOPPED,
     RemovedJob,
     Streak,
     outcome,
@@ -89,16 +86,16 @@ KINDS: Final = {
 """Description of a kind of cause."""
 
 _FIELDS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
-_OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs of another shape"}
-
-_MEANINGS: Final = {
-    FINE: "nothing failed, nothing is worse",
-    2: "wrong usage or bad input",
-    PARTS_FAILED: "a job failed",
-    REGRESSION: "a regression, and nothing failed",
-    NOT_COMPARED: "a job could not be compared with its baseline, nothing failed, and no other is worse",
-    STOPPED: INTERRUPTED,
+_COMMON_OBSTACLES: Final = {
+    Obstacle.NO_FEATURES: "it has no values per query, or its ranking is given",
+    Obstacle.ROW_NUMBERS: "its ground truth refers to rows",
+    Obstacle.OVERWRITTEN: "the feature sets of that run are no longer where they were; write those of every night to a "
+    "place of their own, or append rows only",
+    Obstacle.NO_IDS: "its items have no unique ids or image paths",
+    Obstacle.NOTHING_COMMON: "no item is in both with equal labels",
+    Obstacle.FAILED: "their evaluation failed",
 }
+_OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs of another shape"}
 
 
 class Sign(NamedTuple):
@@ -111,6 +108,8 @@ class Sign(NamedTuple):
 
 _SIGNS: Final = {
     FAILED: ("\N{BALLOT X}", "failed"),
+    UNPREPARED: ("\N{BALLOT X}", "preparation failed"),
+    STALE: ("\N{CLOCKWISE OPEN CIRCLE ARROW}", "features not new"),
     MOVED: ("!", "moved without a cause"),
     WORSE: ("\N{BLACK DOWN-POINTING TRIANGLE}", "worse"),
     UNCOMPARED: ("\N{CIRCLED DIVISION SLASH}", "not compared"),
@@ -127,16 +126,18 @@ SIGNS: Final = {kind: Sign(kind, *sign) for kind, sign in _SIGNS.items()}
 # Phrases for one job and for several, by outcome.
 _PHRASES: Final = {
     FAILED: ("failed", "failed"),
+    UNPREPARED: ("has no features because its preparation failed", "have no features because their preparation failed"),
+    STALE: ("got no new features", "got no new features"),
     MOVED: ("moved without a cause", "moved without a cause"),
     WORSE: ("is worse", "are worse"),
-    UNCOMPARED: ("could not be compared with earlier nights", "could not be compared with earlier nights"),
+    UNCOMPARED: ("was not compared with its baseline", "were not compared with their baselines"),
     SKIPPED: ("was skipped", "were skipped"),
     BETTER: ("is better", "are better"),
     ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
     INCOMPARABLE: ("has no baseline yet", "have no baseline yet"),
     SAME: ("is the same as before", "are the same as before"),
 }
-_URGENT: Final = (FAILED, MOVED, WORSE, UNCOMPARED, SKIPPED)
+_URGENT: Final = (FAILED, UNPREPARED, STALE, MOVED, WORSE, UNCOMPARED, SKIPPED)
 
 
 # -------------------------------------------------------------------------------------------- times, values and changes
@@ -190,12 +191,36 @@ def difference_text(change: Change, *, interval: bool = False) -> str:
     if change.difference is None:
         return ""
     if change.name in COSTS:
-        return f"\N{MULTIPLICATION SIGN} {change.difference:.2f}"
+        return f"\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}{change.difference:.2f}"
     scale, digits, unit = (100, ".2f", " points") if is_share(change.name) else (1, ".4g", "")
     text = f"{scale * change.difference:+{digits}}{unit}"
     if interval and change.low is not None and change.high is not None:
         text += f" [{scale * change.low:+{digits}}, {scale * change.high:+{digits}}]"
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
+    """Return name, value and change of the first gated metric, or else of the first one; of a slow job also its time.
+
+    A job that was not done has no value, and the metric of earlier nights, oldest first.
+    """
+    # The change of a fitted line is none of tonight's value.
+    changes = {
+        change.name: change for finding in entry.findings if finding.gate != "trend" for change in finding.changes
+    }
+    name = next((each for each in entry.metrics if each in changes), next(iter(entry.metrics), ""))
+    if not name:
+        past = (found for run in reversed(earlier) if (found := run.entry(entry.name)) is not None)
+        return next((each for found in past for each in found.metrics), ""), "-", ""
+    texts = [difference_text(changes[name]) if name in changes else ""]
+    accuracy = entry.finding("accuracy")
+    if texts[0] and accuracy is not None and "common" in accuracy.facts:
+        texts[0] += " on common items"
+    if entry.is_uncompared and name in changes and not texts[0]:
+        texts = [f"before {value_text(name, changes[name].baseline)}"]
+    costs = [(text, changes[each]) for each, text in COSTS.items() if each in changes]
+    texts += [f"{text} {difference_text(change)}" for text, change in costs if change.verdict == WORSE]
+    return name, value_text(name, entry.metrics[name].value), ", ".join(filter(None, texts))
 
 
 def change_text(change: Change) -> str:
@@ -238,7 +263,27 @@ def jobs(count: int) -> str:
 
 def exit_meaning(code: int | None) -> str:
     """Return the meaning of an exit code."""
-    return "the run did not end" if code is None else _MEANINGS.get(code, "not one of this command")
+    if code is None:
+        return "the run did not end"
+    return next((each.meaning for each in ExitCode if each == code), "not one of this command")
+
+
+BOARD_TEST: Final = (
+    "does not differ significantly from the best value of its column (the larger p-value of paired bootstrap and "
+    "sign-flip test by identity, with Holm's correction for all pairs of models, at 5 %)"
+)
+"""What a dagger on the leaderboard means."""
+
+
+def untested_models(models: Sequence[str]) -> str:
+    """Return which models of a leaderboard are not tested, and why."""
+    return f"not tested, since the history has no values per query of them: {first_few(list(models), 10)}"
+
+
+def board_sizes(entry: Entry) -> str:
+    """Return the numbers of queries and gallery rows of an entry."""
+    sizes = ((entry.counts.get(f"n_{side}"), name) for side, name in (("query", "query"), ("gallery", "gallery row")))
+    return ", ".join(counted(int(size), name) for size, name in sizes if size is not None)
 
 
 def lasting_text(found: Streak) -> str:
@@ -275,7 +320,8 @@ def sign_of_finding(finding: Finding) -> Sign:
 def brief_verdict(finding: Finding) -> str:
     """Return a verdict in few words; of a gate that waits, how many nights it needs."""
     if finding.code in (Code.WAITING, Code.NOISY):
-        return f"needs {counted(_missing_nights(finding), 'more night')}"
+        missing = max(1, int(finding.facts["needed"]) - int(finding.facts["n"]))
+        return f"needs {counted(missing, 'more night')}"
     if finding.verdict == INCOMPARABLE:
         return "no baseline yet" if finding.code == Code.NO_BASELINE else "not compared"
     return SIGNS[finding.verdict].words
@@ -290,7 +336,28 @@ def finding_text(finding: Finding) -> str:
     ]
     # The words of an older version begin with the alarm.
     alarm = _moved(finding.facts["moved"]) if "moved" in finding.facts else ""
-    return "; ".join(filter(None, [alarm, ", ".join(moves), _REASONS[Code(finding.code)](finding)]))
+    common, reason = common_text(finding), _REASONS[Code(finding.code)](finding)
+    reason = f"on {common}: {reason}" if common else reason
+    return "; ".join(filter(None, [alarm, ", ".join(moves), reason, _not_common(finding.facts)]))
+
+
+def common_text(finding: Finding) -> str:
+    """Return the items that tonight was compared on; empty where these are all."""
+    facts = finding.facts.get("common")
+    if facts is None:
+        return ""
+    sides = (("query", "queries"), ("gallery", "gallery rows"))
+    counts = [f"{facts[f'n_{side}']:,} of {facts[f'of_{side}']:,} {name}" for side, name in sides]
+    which = "the first rows, which" if facts["by"] == "prefix" else "the items that"
+    return f"{which} run {finding.baseline} has as well ({', '.join(counts)})"
+
+
+def _not_common(facts: Mapping[str, Any]) -> str:
+    """Return why the items of both nights were not compared; empty if that was not tried."""
+    if "obstacle" not in facts:
+        return ""
+    why = f" ({facts['why']})" if "why" in facts else ""
+    return f"the items of both were not compared: {_COMMON_OBSTACLES[Obstacle(facts['obstacle'])]}{why}"
 
 
 def differences_text(differences: Sequence[Sequence[str]]) -> str:
@@ -299,15 +366,11 @@ def differences_text(differences: Sequence[Sequence[str]]) -> str:
     return first_few(texts, _MOST_DIFFERENCES, "; ")
 
 
-def _missing_nights(finding: Finding) -> int:
-    return max(1, int(finding.facts["needed"]) - int(finding.facts["n"]))
-
-
 def _moved(facts: Mapping[str, Any]) -> str:
     near, far = (brief(digest, _DIGITS) for digest in facts["digests"])
     places = differences_text(facts["differences"])
     where = f"what differs is {places}" if places else "versions and machine are equal as well"
-    return f"{ALARM}: equal inputs and an equal job gave the digest {near} in run {facts['run']} and {far} now; {where}"
+    return f"equal inputs and an equal job gave the digest {near} in run {facts['run']} and {far} now; {where}"
 
 
 def _changed(what: str) -> Callable[[Finding], str]:
@@ -321,10 +384,25 @@ def _recorded(finding: Finding) -> str:
     return str(finding.facts.get("text", ""))
 
 
+def _unprepared(what: Callable[[Mapping[str, Any]], str]) -> Callable[[Finding], str]:
+    def text(finding: Finding) -> str:
+        facts = finding.facts
+        last = next((line.strip() for line in reversed(facts.get("tail", ())) if line.strip()), "")
+        ending = f", and ends with: {shortened(last, _LONGEST_REASON)}" if last else ""
+        return f"{facts['command']} {what(facts)}; its output is in {facts['output']}{ending}"
+
+    return text
+
+
+def _exit_text(facts: Mapping[str, Any]) -> str:
+    code = int(facts["exit_code"])
+    return f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+
+
 def _waiting(finding: Finding) -> str:
     facts = finding.facts
     results = "results that differ" if facts["unit"] == "result" else "comparable runs"
-    text = f"needs {counted(_missing_nights(finding), 'more night')} ({facts['n']} of {facts['needed']} {results})"
+    text = f"{facts['n']} of {facts['needed']} {results}"
     if not facts.get("newest"):
         return text
     n_others = facts["n_others"]
@@ -343,7 +421,7 @@ def _noisy(finding: Finding) -> str:
     (change,) = finding.changes
     value, facts = value_text(change.name, change.candidate), finding.facts
     return (
-        f"needs {counted(_missing_nights(finding), 'more night')} ({facts['n']} of {facts['needed']} runs): {value} is "
+        f"{facts['n']} of {facts['needed']} runs: {value} is "
         f"{change.difference:.2f} times their median, and they vary so much that noise alone could explain a factor of "
         f"{facts['factor']:g}"
     )
@@ -424,14 +502,15 @@ def _line(finding: Finding) -> str:
         p_value = "" if change.p_value is None else f", p {p_value_text(change.p_value)}"
         interval = f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}]"
         parts.append(
-            f"{change.name} {moved} by {points(abs(change.difference))} points from first to last "
+            f"{change.name} {moved} by about {points(abs(change.difference))} points along the fitted line "
             f"({100 * change.level:.6g} % interval over identities {interval}; "
             f"what decides is the test by {by}{p_value})"
         )
-    if "as_in" in facts:
+    if "as_in" in facts or "repeats" in facts:
         rising = [change for change in finding.changes if change.verdict == BETTER]
-        parts = [f"{change.name} by {points(change.difference or 0.0)} points" for change in rising]
-        return f"rising as in run {facts['as_in']}: {', '.join(parts)} since run {finding.baseline}"
+        parts = [f"{change.name} by about {points(change.difference or 0.0)} points" for change in rising]
+        why = f"as in run {facts['as_in']}" if "as_in" in facts else f"but the result is that of run {facts['repeats']}"
+        return f"rising, {why}: {', '.join(parts)} along the fitted line since run {finding.baseline}"
     return f"{facts['n_results']} different results since run {finding.baseline}: {'; '.join(parts)}"
 
 
@@ -448,6 +527,10 @@ _REASONS: Final[Mapping[Code, Callable[[Finding], str]]] = {
     Code.NO_LABELS: lambda _: "the labels of tonight are not recorded",
     Code.NO_REPORTS: lambda _: "no earlier night has a report of the same queries",
     Code.UNKNOWN: lambda finding: f"its {COSTS[finding.changes[0].name]} is not known",
+    Code.EXITED: _unprepared(_exit_text),
+    Code.OVERTIME: _unprepared(lambda facts: f"did not end within {duration(facts['seconds'])}"),
+    Code.NOT_STARTED: _unprepared(lambda facts: f"could not be started: {facts['text']}"),
+    Code.STALE: lambda finding: f"new features are expected, and all inputs are those of run {finding.baseline}",
     Code.WAITING: _waiting,
     Code.NOISY: _noisy,
     Code.EQUAL: lambda finding: f"the same result as in run {finding.baseline}, to the last bit",
@@ -465,6 +548,8 @@ def reasons(entry: Entry) -> list[tuple[str, str]]:
     """
     if entry.state != DONE:
         return [("", entry.reason or "no reason was recorded")]
+    if outcome(entry) == STALE:
+        return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.verdict == STALE]
     if entry.is_uncompared and not entry.is_regression:
         return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.is_uncompared]
     changed = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
@@ -555,7 +640,7 @@ def _quiet(run: Run, earlier: Sequence[Run]) -> str:
     """Return what is to say of a night without a change: what could have been detected, and what changed."""
     quiet = [entry for entry in run.entries if outcome(entry) == UNDECIDED]
     if not quiet:
-        return "" if run.entries and all(outcome(entry) == INCOMPARABLE for entry in run.entries) else _NO_CHANGE
+        return "" if any(outcome(entry) in (INCOMPARABLE, ACCEPTED) for entry in run.entries) else _NO_CHANGE
     found = []
     for entry in quiet:
         finding = entry.finding("accuracy")
@@ -608,12 +693,12 @@ def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
 
 
 def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
-    if kind in (FAILED, SKIPPED):
+    if kind in (FAILED, UNPREPARED, SKIPPED):
         reason = shortened(entry.reason, _LONGEST_REASON).rstrip(".")
         phrase = _PHRASES[kind][0]
         return f"{phrase}: {reason}" if reason else phrase
-    if kind == UNCOMPARED:
-        ((_, reason),) = reasons(entry)
+    if kind in (STALE, UNCOMPARED):
+        (_, reason), *_ = reasons(entry)
         return f"{_PHRASES[kind][0]}: {shortened(reason, _LONGEST_REASON)}"
     finding, change = leading_change(entry) or (None, None)
     if finding is not None and finding.gate == "trend" and change is not None and kind != MOVED:

@@ -19,14 +19,13 @@ from reid_dist.core.segments import entry_keys, entry_owners, owner_offsets, ran
 from reid_dist.core.sorted_values import is_among, places_among
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth import GroundTruth
-from reid_dist.relevance.protocols import NOT, REASONS, JunkRule, Protocol
+from reid_dist.relevance.protocols import NOT, NOT_COUNTED, REASONS, JunkRule, Protocol
 
 Int64 = NDArray[np.int64]
 
 _NO_POSITIVE = REASONS.index("no_positive_in_gallery")
 _ONLY_SAME_CAMERA = REASONS.index("only_same_camera_positives")
 _ALL_JUNK = REASONS.index("all_junk")
-_CAMERA_NOT_COUNTED = REASONS.index("camera_not_counted")
 
 # Camid of queries of unknown camera: that of no row.
 _NO_ROW: Final = np.iinfo(np.int64).min
@@ -233,7 +232,7 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
     reason[(n_kept == 0) & (same_camera == 0)] = _ALL_JUNK
     if protocol.query_cameras is not None and query.camids is not None:
         outside = ~np.isin(query.camids, protocol.query_cameras)
-        reason[outside] = _CAMERA_NOT_COUNTED
+        reason[outside] = NOT_COUNTED
         counted = ~outside[relevant_query]
         relevant_query, relevant_row = relevant_query[counted], relevant_row[counted]
     return Relevance(

@@ -8,11 +8,12 @@ families it reports.  Relevance is assigned from labels alone or from ground-tru
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 
 from reid_dist.core.numeric import is_whole
+from reid_dist.core.parameters import Parameter
 from reid_dist.core.registry import Registry, unknown_name
 from reid_dist.errors import InputError
 from reid_dist.relevance.groups import Collapse
@@ -23,11 +24,14 @@ JUNK_PID = -1
 CAMERA_NOT_COUNTED = "camera_not_counted"
 REASONS = ("", "no_positive_in_gallery", "only_same_camera_positives", "all_junk", CAMERA_NOT_COUNTED)
 
-LEFT_OUT = "left out"
-ZERO = "counts as 0"
-INVALID_QUERY = (LEFT_OUT, ZERO)
-CMC_FAMILIES = ("CMC", "CMC_allshots", "CMC_single_shot")
-AP_FAMILIES = ("mAP", "mAP_trapezoid")
+NOT_COUNTED: Final = REASONS.index(CAMERA_NOT_COUNTED)
+"""Number of the reason of queries that a protocol does not count; all others make impostors."""
+
+LEFT_OUT: Final = "left out"
+ZERO: Final = "counts as 0"
+InvalidQuery = Literal["left out", "counts as 0"]
+CmcFamily = Literal["CMC", "CMC_allshots", "CMC_single_shot"]
+ApFamily = Literal["mAP", "mAP_trapezoid"]
 
 JunkRule = tuple[str, ...]
 """Labels (``pid``, ``camid``, ``item_id`` or the name of a label column) that query and item must all share.
@@ -75,18 +79,23 @@ class Protocol:
     name: str
     summary: str
     source: str
-    junk: tuple[JunkRule, ...] = ()
+    junk: Annotated[
+        tuple[JunkRule, ...], Parameter(help="Labels that an item must share with the query to be junk, rule by rule.")
+    ] = ()
     junk_pid: int | tuple[int, ...] | None = JUNK_PID
     query_cameras: tuple[int, ...] | None = None
     gallery_cameras: tuple[int, ...] | None = None
-    merged_cameras: tuple[tuple[int, ...], ...] = ()
+    merged_cameras: Annotated[
+        tuple[tuple[int, ...], ...],
+        Parameter(help="Groups of cameras at one place, which junk rules take for one camera."),
+    ] = ()
     relevant_lists: tuple[str, ...] = ()
     junk_lists: tuple[str, ...] = ()
-    invalid_query: str = LEFT_OUT
-    cmc_family: str = "CMC"
-    ap_family: str = "mAP"
+    invalid_query: InvalidQuery = LEFT_OUT
+    cmc_family: CmcFamily = "CMC"
+    ap_family: ApFamily = "mAP"
     reported: tuple[str, ...] = ()
-    collapse: str | None = None
+    collapse: Annotated[str | None, Parameter(help="Label of gallery items that are one entry of the ranking.")] = None
 
     @property
     def is_listed(self) -> bool:
@@ -228,24 +237,24 @@ def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: 
     if base is not None:
         changed = f" with other {', '.join(parts)}" if parts else ""
         start = replace(base, summary=f"{base.name}{changed}", source=f"this job; {base.source}")
-    protocol = replace(start, **{"name": name, **{part: _frozen(value) for part, value in parts.items()}})
+    protocol = replace(start, **{"name": name, **{part: frozen(value) for part, value in parts.items()}})
     _refuse_unusable(protocol)
     return protocol
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """Lists and arrays as the tuples of a value."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple | range) else value
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple | range) else value
 
 
 def _refuse_unusable(protocol: Protocol) -> None:
     def refuse(part: str, wanted: str) -> None:
         raise InputError(f"protocol {protocol.name!r}: {part} must {wanted}, found {getattr(protocol, part)!r}")
 
-    choices = {"invalid_query": INVALID_QUERY, "cmc_family": CMC_FAMILIES, "ap_family": AP_FAMILIES}
-    for part, known in choices.items():
+    for part, kind in {"invalid_query": InvalidQuery, "cmc_family": CmcFamily, "ap_family": ApFamily}.items():
+        known = get_args(kind)
         if getattr(protocol, part) not in known:
             refuse(part, f"be one of {', '.join(known)}")
     for part in ("summary", "source"):

@@ -18,20 +18,34 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from reid_dist.core.findings import Finding, caution, info
+from reid_dist.core.formatting import counted, integer
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Interval, check_level
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval
 from reid_dist.reports.comparison.common_metrics import choose_metrics, metric_value_of
 from reid_dist.reports.comparison.comparison_values import Disagreement
 from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
-from reid_dist.reports.documents import JsonResult, plain
+from reid_dist.reports.documents import Result, plain
 from reid_dist.reports.report import Report
+from reid_dist.reports.tabular.table import (
+    Cell,
+    Column,
+    Kind,
+    Note,
+    Table,
+    bare_cell,
+    interval_head,
+    metric_cell,
+    metric_column,
+    notes_of,
+)
 from reid_dist.reports.words import is_share
 
 SCHEMA: Final = 1
 """The version of averages as JSON."""
 
 _FEWEST: Final = 2
+_DIGEST_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +88,8 @@ class MetricAverage:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunAverage(JsonResult):
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class RunAverage(Result):
     """Metrics over several runs.
 
     Attributes
@@ -110,6 +124,64 @@ class RunAverage(JsonResult):
             metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
         named = {each.pop("name"): each for each in described["metrics"]}
         return {"schema": SCHEMA} | described | {"metrics": named, "notes": plain(self.notes)}
+
+    def tables(self) -> Sequence[Table]:
+        """Return mean, spread, ends and interval of every metric, and the values of every run."""
+        return [self._metrics(), self._values()]
+
+    def _metrics(self) -> Table:
+        heads = ("mean", "spread", "lowest", "highest")
+        names = self._names()
+        rows = []
+        for each in self.metrics:
+            ends = None if each.interval is None else (each.interval.low, each.interval.high)
+            mean = metric_cell(each.name, each.mean, ends)
+            numbers = (
+                metric_cell(each.name, value) for value in (each.spread, each.lowest, each.highest, *each.values)
+            )
+            rows.append([Cell(each.name), mean, *numbers])
+        return Table(
+            title=f"Average over {counted(self.n_runs, 'run')}",
+            columns=[
+                Column("metric", Kind.NAME),
+                *(Column(head, Kind.RESULT if head == "mean" else Kind.NUMBER) for head in heads),
+                *(Column(name, is_detail=True) for name in names),
+            ],
+            rows=rows,
+            notes=[
+                Note(f"sample standard deviation over {counted(self.n_runs, 'run')}", "spread", True),
+                Note(
+                    f"Student's t for the mean, {counted(self.n_runs - 1, 'degree')} of freedom, which assumes "
+                    "independent runs",
+                    "interval",
+                    True,
+                ),
+                *notes_of((("differs", str(each)) for each in self.conditions), self.notes),
+            ],
+            interval_head=interval_head(self.level),
+        )
+
+    def _values(self) -> Table:
+        names = self._names()
+        facts = []
+        for name, run in zip(names, self.runs, strict=True):
+            valid = f"{integer(run.n_valid)} valid of {counted(run.n_query, 'query')}"
+            facts.append((name, f"{run.name} ({run.result_digest[:_DIGEST_DIGITS]})"))
+            facts.append(("", f"{valid}, gallery {counted(run.n_gallery, 'row')}"))
+        return Table(
+            title="Every run",
+            columns=[Column("run", Kind.NAME), *(metric_column(each.name) for each in self.metrics)],
+            rows=[
+                [name, *(bare_cell(each.name, each.values[at]) for each in self.metrics)]
+                for at, name in enumerate(names)
+            ],
+            notes=notes_of(facts),
+        )
+
+    def _names(self) -> list[str]:
+        """Return short names of the runs: the last parts of their places, or numbers where some are equal."""
+        names = [run.name.rstrip("/").rpartition("/")[2] for run in self.runs]
+        return names if len({*names}) == len(names) else [f"run {number}" for number in range(1, len(names) + 1)]
 
 
 def average_runs(

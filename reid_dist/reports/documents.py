@@ -12,8 +12,9 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -22,6 +23,7 @@ import numpy as np
 from reid_dist.core.findings import CAUTION, Finding, gravest_first
 from reid_dist.core.formatting import short_digests
 from reid_dist.core.json_text import parse_json
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import (
     DamagedStoreError,
     FaultsError,
@@ -32,7 +34,9 @@ from reid_dist.errors import (
 )
 from reid_dist.reports.heading import Heading
 from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
-from reid_dist.reports.summary import Summary
+
+if TYPE_CHECKING:
+    from reid_dist.reports.tabular.table import Table
 
 DIGEST: Final = "document_digest"
 """Entry that holds the digest of the document."""
@@ -40,8 +44,33 @@ DIGEST: Final = "document_digest"
 _TIMING: Final = "timing"
 
 
-class JsonResult(ABC):
-    """Base of results that are written as one JSON document."""
+FORMATS: Final = {
+    "text": ".txt",
+    "markdown": ".md",
+    "latex": ".tex",
+    "csv": ".csv",
+    "json": ".json",
+    "html": ".html",
+}
+"""Forms in which a result is written, and the suffix of a file of each."""
+
+_SUMMARISED: Final = frozenset(
+    (
+        "benchmark",
+        "expansion",
+        "re-ranking",
+        "expansion and re-ranking",
+        "best",
+        "splits",
+        "queries",
+        "gallery",
+        "digest",
+    )
+)
+
+
+class Result(ABC):
+    """Base of results, which are one JSON document and some tables."""
 
     __slots__ = ()
 
@@ -49,13 +78,94 @@ class JsonResult(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain Python values; what is not a finite number is None."""
 
+    @abstractmethod
+    def tables(self) -> Sequence[Table]:
+        """Return the tables that people read, with their notes."""
+
+    def records(self) -> Sequence[Table]:
+        """Return the tables that programs read, which CSV has below each other; by default the first one."""
+        return self.tables()[:1]
+
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented ASCII JSON; every float reads back to the same bits."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
+    def to_text(self, *, notes: str = "full") -> str:
+        """Return the tables as plain text of 80 columns; `notes` is ``none``, ``short`` or ``full``, here and below."""
+        from reid_dist.reports.tabular.terminal import plain_text
+
+        return plain_text(*self._noted(notes))
+
+    def to_markdown(self, *, notes: str = "full") -> str:
+        """Return pipe tables; the best values are bold, marks are superscripts."""
+        from reid_dist.reports.tabular.markup import markdown
+
+        return markdown(self._noted(notes))
+
+    def to_latex(self, *, notes: str = "full") -> str:
+        """Return one ``tabular`` per table for a document that loads ``booktabs``, with its notes below it."""
+        from reid_dist.reports.tabular.markup import latex
+
+        return latex(self._noted(notes))
+
+    def to_csv(self) -> str:
+        """Return a header and a line per row; every float reads back to the same bits, shares are from 0 to 1."""
+        from reid_dist.reports.tabular.csv_text import tables_csv
+
+        return tables_csv(self.records())
+
+    def to_html(self) -> str:
+        """Return one offline page without scripts; the same result gives the same bytes."""
+        from reid_dist.reports.pages import render_tables
+
+        return render_tables(self.tables())
+
+    def written(self, form: str, *, notes: str = "full") -> str:
+        """Return the result in a form of `FORMATS`."""
+        by_form = {"text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex}
+        if form in by_form:
+            return by_form[form](notes=notes)
+        return {"csv": self.to_csv, "html": self.to_html}.get(form, self.to_json)()
+
+    def show(self, notes: str = "full", file: IO[str] | None = None) -> None:
+        """Print the tables on standard output, or to a file; where that is no terminal, as text of 80 columns."""
+        from reid_dist.reports.tabular.terminal import print_parts
+
+        print_parts(*self._noted(notes), file=file)
+
+    def _noted(self, notes: str) -> list[Table]:
+        return [table.with_notes(notes) for table in self.tables()]
+
+    def summary(self) -> Table:
+        """Return the table that represents the result in an interpreter or a notebook."""
+        from reid_dist.reports.tabular.table import SEVERITY_WORDS, Kind
+
+        table = self.tables()[0]
+        named = _SUMMARISED.union(SEVERITY_WORDS)
+        kept = [at for at, column in enumerate(table.columns) if column.kind is not Kind.PROSE]
+        return replace(
+            table,
+            title=f"{type(self).__name__}: {table.title}",
+            columns=[table.columns[at] for at in kept],
+            rows=[[row[at] for at in kept] for row in table.rows],
+            notes=[note for each in self.tables() for note in each.notes if note.name in named],
+        ).brief()
+
+    def __repr__(self) -> str:
+        from reid_dist.reports.tabular.terminal import plain_text
+
+        return plain_text(self.summary()).rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        from reid_dist.reports.tabular.markup import html, html_notes
+
+        table = self.summary()
+        return f"<div><strong>{escape(table.title)}</strong>\n{html(table)}\n{html_notes(table.notes)}</div>"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class DocumentReport(JsonResult):
+class DocumentReport(Result):
     """Base of reports: one JSON document, one page, and other files beside them.
 
     A subclass is a frozen data class.  Its fields are the entries of the document, in their order.
@@ -107,19 +217,14 @@ class DocumentReport(JsonResult):
         return gravest_first([*weak, *self.notes])
 
     @abstractmethod
-    def summary(self) -> Summary:
-        """Return the table that represents the report in a console or a notebook."""
-
-    @abstractmethod
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
 
-    def __repr__(self) -> str:
-        return self.summary().to_text()
+    def show(self, notes: str = "full", file: IO[str] | None = None) -> None:
+        """Print name, warnings and tables, on standard output when `file` is None, as `print_parts` does."""
+        from reid_dist.reports.tabular.terminal import print_headed
 
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        return self.summary().to_html()
+        print_headed(self.heading, self.tables(), notes, file)
 
     @classmethod
     def prepare_save(cls) -> None:
@@ -174,6 +279,10 @@ class DocumentReport(JsonResult):
         writers |= {name: partial(_write, text) for name, text in texts.items()}
         write_together(path, writers, known=self._beside)
         return path
+
+    def files_in(self, directory: Path) -> list[str]:
+        """Return the names of the files of the report in a directory, the page first."""
+        return [name for name in (self.page, self.document, *self._beside) if (directory / name).is_file()]
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> Self:
@@ -305,3 +414,11 @@ def _is_seconds(value: object) -> bool:
 
 def _write(content: bytes, file: IO[bytes]) -> None:
     file.write(content)
+
+
+def make_frame(columns: Mapping[str, Any], *, index: str | None = None, names: Sequence[Any] | None = None) -> Any:
+    """Return a `pandas.DataFrame` of arrays or lists by name; `index` is the name of the index, `names` its values."""
+    advice = "; per_query and metrics hold the same values as arrays and numbers"
+    pandas = import_extra("pandas", "pandas", "to_pandas", advice=advice)
+    frame = pandas.DataFrame(dict(columns), index=names)
+    return frame.rename_axis(index)

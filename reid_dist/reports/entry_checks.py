@@ -20,6 +20,12 @@ BREAKDOWN_KEYS: Final = {"camera": "camid", "identity": "pid"}
 MEAN_OF_GROUPS: Final = "mean_of_groups"
 """Entry of a breakdown by groups of queries: the mean over the groups, by metric."""
 
+INTERVALS: Final = "intervals"
+"""Entry of a breakdown: the interval in the place of every value, by metric."""
+
+N_IDENTITIES: Final = "n_identities"
+"""Column of a breakdown by groups of queries with intervals: identities that these are drawn from."""
+
 _UNITS: Final = ("identity", "query")
 _ORDERS: Final = ("stored", "random")
 
@@ -68,7 +74,12 @@ def checked_breakdowns(breakdowns: Mapping[str, Mapping[str, Any]]) -> dict[str,
     checked: dict[str, dict[str, Any]] = {}
     for name, table in breakdowns.items():
         check = {"camera_pair": _checked_pairs, "gallery_size": _checked_sizes}.get(name, _checked_groups)
-        checked[str(name)] = check(str(name), table)
+        # Reports of earlier versions, and those without confidence, have no intervals.
+        given = dict(table) if isinstance(table, Mapping) else table
+        ends = given.pop(INTERVALS, None) if isinstance(given, dict) else None
+        checked[str(name)] = check(str(name), given)
+        if ends is not None:
+            checked[str(name)][INTERVALS] = _checked_ends(str(name), ends, checked[str(name)])
     return checked
 
 
@@ -106,13 +117,28 @@ def _checked_groups(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
     # Reports of earlier versions do not have it.
     means = checked.pop(MEAN_OF_GROUPS, {})
     _require_columns(name, key, checked, tuple(checked))
-    for column in ("n_query", "n_valid"):
-        _require_counts(f"breakdown {name!r}", [(column, count) for count in checked[column]])
+    for column in ("n_query", "n_valid", N_IDENTITIES):
+        _require_counts(f"breakdown {name!r}", [(column, count) for count in checked.get(column, ())])
     _require_numbers(name, {column: checked[column] for column in checked if column != key})
     if not isinstance(means, dict) or not means.keys() <= checked.keys():
         raise InputError(f"breakdown {name!r}: {MEAN_OF_GROUPS!r} must be a mapping from metrics, found {means!r}")
     _require_numbers(name, {f"{MEAN_OF_GROUPS} of {metric}": [mean] for metric, mean in means.items()})
     return checked | ({MEAN_OF_GROUPS: means} if means else {})
+
+
+def _checked_ends(name: str, given: object, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the intervals of a breakdown, which have the places of the values of its metrics."""
+    checked = _described(f"{INTERVALS} of breakdown {name!r}", given, ())
+    for metric, ends in checked.items():
+        pairs, values = ends, table.get(metric)
+        if name == "camera_pair" and isinstance(ends, list) and isinstance(values, list):
+            pairs, values = ([each for row in both for each in row] for both in (ends, values))
+        if not isinstance(pairs, list) or not isinstance(values, list) or len(pairs) != len(values):
+            raise InputError(f"breakdown {name!r}: {INTERVALS} of {metric!r} must be one for each of its values")
+        for pair in pairs:
+            if pair != [None, None]:
+                _require_ordered_pair(f"interval of breakdown {name!r}", metric, pair)
+    return checked
 
 
 def _checked_sizes(name: str, table: Mapping[str, Any]) -> dict[str, Any]:

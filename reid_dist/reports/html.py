@@ -6,13 +6,9 @@ style.  Every text is escaped by the template: paths and reasons come from outsi
 
 from __future__ import annotations
 
-import functools
-import html
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from reid_dist.core import formatting
@@ -20,7 +16,7 @@ from reid_dist.core.findings import Finding, by_severity
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.heading import Heading, make_heading
-from reid_dist.reports.plots.embedded import add_charts
+from reid_dist.reports.pages import page_environment as page_environment
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdown_section import breakdowns
 from reid_dist.reports.sections.convention_section import described_rows, in_words, parameters
@@ -31,8 +27,6 @@ from reid_dist.reports.sections.operating_point_section import operating_points
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
 from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.sections.verification import verification
-
-_HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
 
 _COUNTS = {
     "n_gallery": "gallery rows",
@@ -102,28 +96,6 @@ def load_templates() -> None:
     """Compile the templates of every report, which the process keeps."""
     for name in ("report", "page", "macros", "metrics", "inputs"):
         page_environment().get_template(f"{name}.html.j2")
-
-
-@functools.cache
-def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
-    """Return the environment of templates of a package and of the reports; missing names are errors."""
-    packages = dict.fromkeys([package, "reid_dist.reports"])
-    environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in packages]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["integer"] = formatting.integer
-    environment.filters["headings"] = _headings
-    add_charts(environment)
-    return environment
-
-
-def _headings(body: str) -> list[tuple[str, str]]:
-    """Return identifier and text of every heading of a section."""
-    return [(name, html.unescape(text)) for name, text in _HEADING.findall(body)]
 
 
 def _content(report: ReportData) -> dict[str, Any]:

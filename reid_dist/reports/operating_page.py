@@ -9,6 +9,7 @@ from reid_dist.core import formatting
 from reid_dist.core.findings import Finding
 from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.sections.operating_point_section import operating_points
+from reid_dist.reports.tabular.table import Cell, Table
 
 _COUNTS = {
     "n_query": "queries",
@@ -28,6 +29,8 @@ def render_operating_points(document: Mapping[str, Any], findings: Sequence[Find
 def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     stages = [document[name] for name in ("protocol", "distance", "expand", "rerank") if document[name]]
     section = operating_points(document)
+    points: Table = section["points"]
+    heads = [column.head for column in points.columns]
     return document_opening(
         document,
         kicker="Operating points",
@@ -36,7 +39,11 @@ def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[s
         stages=stages,
         first={},
     ) | {
-        "headline": [_card(row) for row in section["rows"] if row["point"] in ("FAR=1e-3", "EER", "FPIR=1e-2")],
+        "headline": [
+            _card(dict(zip(heads, row, strict=True)))
+            for row in points.cells(detail=True)
+            if row[0].text in ("FAR=1e-3", "EER", "FPIR=1e-2")
+        ],
         "operating": section,
         "counts": [
             (text, formatting.integer(document["counts"][name]))
@@ -46,11 +53,10 @@ def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[s
     }
 
 
-def _card(row: Mapping[str, Any]) -> dict[str, str]:
-    rates = {name: value for name, value, _ in row["cells"]}
+def _card(row: Mapping[str, Cell]) -> dict[str, str]:
     return {
-        "name": f"Threshold at {row['point']}",
-        "value": row["threshold"],
+        "name": f"Threshold at {row['point'].text}",
+        "value": row["threshold"].text,
         "interval": "",
-        "words": f"TAR {rates['TAR']}, precision {rates['precision']}",
+        "words": f"TAR {row['TAR'].text}, precision {row['precision'].text}",
     }

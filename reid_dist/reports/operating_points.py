@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from reid_dist.core.findings import Finding
-from reid_dist.core.formatting import rate
+from reid_dist.core.formatting import counted, duration
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, restored_number
+from reid_dist.reports.documents import DocumentReport, make_frame, restored_number
 from reid_dist.reports.heading import Heading, make_heading, weak_evidence
-from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.words import RATES
+from reid_dist.reports.tabular.table import Table, notes_of
+from reid_dist.reports.words import call, named
 
 DOCUMENT: Final = "thresholds.json"
 PAGE: Final = "thresholds.html"
@@ -130,17 +130,25 @@ class OperatingPoints(DocumentReport):
         n_units = None if self.confidence is None else self.confidence["n_units"]
         return weak_evidence(self.counts, self.protocol, n_units)
 
-    def summary(self) -> Summary:
-        """Return the table of thresholds."""
-        rows = [
-            (point, f"{threshold:.6g}", *(rate(float(self.table[name][place])) for name in RATES))
-            for place, (point, threshold) in enumerate(
-                zip(self.table["point"], self.table["threshold"].tolist(), strict=True)
-            )
-        ]
-        facts = {"digest": self.result_digest[:16]}
-        title = f"OperatingPoints: {self.heading.stages or self.heading.title}"
-        return Summary(title, ("point", "threshold", *RATES), rows, facts, self.findings)
+    def tables(self) -> Sequence[Table]:
+        """Return the table of thresholds, with what it rests on below, and the errors of the calibrations."""
+        from reid_dist.reports.sections.operating_point_section import error_table, point_table
+
+        points = point_table(self.to_dict())
+        counts = self.counts
+        facts = {
+            **self.heading.chosen("date", "command"),
+            "pairs": ", ".join(counted(counts[f"n_{kind}"], f"{kind} pair") for kind in ("genuine", "impostor")),
+            "queries": f"{counted(counts['n_mated'], 'mated query')}, "
+            f"{counted(counts['n_non_mated'], 'non-mated query')}",
+            "protocol": named(self.protocol, "summary"),
+            "distance": named(self.distance, "definition"),
+            **{name: call(value) for name, value in (("expand", self.expand), ("rerank", self.rerank)) if value},
+            "time": duration(self.timing["total"]),
+            **self.heading.chosen("version", "digest"),
+        }
+        notes = notes_of(facts, self.findings)
+        return [replace(points, title=self.heading.title, notes=[*points.notes, *notes]), error_table(self.to_dict())]
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per threshold and the columns of `table`.

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
+from reid_dist.reports.documents import make_frame
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
-from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.words import bounded_value, counts_line, interval, published, stage_name
+
+if TYPE_CHECKING:
+    from reid_dist.reports.tabular.table import Table
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -97,33 +101,13 @@ class Report(ReportData):
 
         return plot_chart(curve_chart(curve, {name or self.heading.title: self}, metric, bands=True), ax)
 
-    def summary(self) -> Summary:
-        """Return a table of the metrics with their intervals, conventions, counts and notes."""
-        from reid_dist.reports.sections.metrics import metric_names
-        from reid_dist.reports.sections.stage_changes import stage_changes
+    def tables(self) -> Sequence[Table]:
+        """Return the table of all metrics, with their intervals and conventions, and what they rest on below."""
+        from reid_dist.reports.console import report_table
 
-        confidence = self.confidence
-        ends = {} if confidence is None else confidence["intervals"]
-        heads = ("metric", "value", *(() if confidence is None else (f"{100 * confidence['level']:g} % interval",)))
-        rows = [
-            (
-                name,
-                bounded_value(name, self.metrics.get(name, math.nan), self.bounds.get(name)),
-                *(() if confidence is None else (interval(name, ends.get(name)),)),
-            )
-            for name in metric_names(self)
-        ]
-        stages = [self.protocol, self.distance, *(each for each in (self.expand, self.rerank) if each)]
-        facts = {
-            **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
-            **{table.title.lower(): "; ".join(table.lines) for table in stage_changes(self)},
-            "queries": counts_line(self.counts),
-            "digest": self.result_digest[:16],
-        }
-        title = f"Report: {', '.join(stage_name(each) for each in stages)}"
-        return Summary(title, heads, rows, facts, self.findings)
+        return [report_table(self)]
 
-    def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:
+    def to_pandas(self, table: str = "per_query") -> Any:
         """Return a `pandas.DataFrame`.
 
         Parameters
@@ -132,7 +116,9 @@ class Report(ReportData):
             ``"per_query"``: one row per query in the order of the query set, its index named ``query``; ``pid`` first,
             and ``camid``, ``item_id`` and ``image_path`` where there are any, then all other arrays of `per_query`.
             ``"metrics"``: one row per metric, with ``value``, the ends ``low`` and ``high`` of its interval (NaN for
-            none) and its ``definition``.
+            none) and its ``definition``.  A breakdown of the report, such as ``"camera"``: one row per group, pair of
+            cameras or gallery size, with each metric, and with ``_low`` and ``_high`` after its name the ends of its
+            interval, if there are any.
 
         Raises
         ------
@@ -144,8 +130,12 @@ class Report(ReportData):
             items = {} if self.names is None else self.names.query
             values: dict[str, Any] = {**{name: self.per_query[name] for name in first}, **items, **self.per_query}
             return make_frame(values, index="query")
+        if table in self.breakdowns:
+            from reid_dist.reports.sections.breakdown_section import breakdown_columns
+
+            return make_frame(breakdown_columns(table, self.breakdowns[table]), index="row")
         if table != "metrics":
-            raise InputError(f"table must be 'per_query' or 'metrics', found {table!r}")
+            raise unknown_name("table", str(table), ["per_query", "metrics", *self.breakdowns])
         from reid_dist.reports.sections.metrics import metric_names
 
         names = metric_names(self)

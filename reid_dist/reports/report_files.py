@@ -113,9 +113,23 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
                 temporary.unlink(missing_ok=True)
 
 
-def written_files(directory: str | os.PathLike[str]) -> list[str]:
-    """Names of the files of a report in a directory, the page first."""
-    return [name for name in (PAGE, DOCUMENT, *BESIDE) if (Path(directory) / name).is_file()]
+def refuse_existing(path: Path, option: str = "--output") -> None:
+    """Refuse a file that exists, or that cannot be written, before any work; `option` is the one that names it."""
+    if path.exists():
+        raise StoreExistsError(f"{path} is there already; choose another {option}")
+    if (why := unwritable(path.parent)) is not None:
+        raise StoreError(f"cannot write {path}: {why}; choose another {option}")
+
+
+def write_or_refuse(path: Path, content: str | bytes) -> None:
+    """Write a new file, whole or not at all; refuse one that exists."""
+    refuse_existing(path)
+    encoded = content.encode() if isinstance(content, str) else content
+    try:
+        write_together(path.parent, {path.name: lambda file: file.write(encoded)})
+    except StoreError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise StoreError(f"cannot write {path}: {cause.strerror or error}; choose another --output") from None
 
 
 def read_bytes(path: Path, name: str) -> bytes | None:

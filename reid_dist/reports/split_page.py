@@ -13,6 +13,7 @@ from reid_dist.metrics.metric import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.html import document_opening, page_environment
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Table, bare_cell, metric_cell, metric_column
 
 
 def render_splits(document: Mapping[str, Any], findings: Sequence[Finding]) -> str:
@@ -22,7 +23,7 @@ def render_splits(document: Mapping[str, Any], findings: Sequence[Finding]) -> s
 
 def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     names = list(document["metrics"])
-    conventions = words.conventions_once(names, document["definitions"])
+    metrics, splits = split_tables(document)
     n_splits = len(document["digests"]["result"])
     headline = headline_metrics(names, str(document["protocol"].get("ap_family", ""))) or names[:3]
     return document_opening(
@@ -37,12 +38,8 @@ def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[s
         },
     ) | {
         "headline": [_card(document, name, n_splits) for name in headline],
-        "table": [
-            (name, *(words.metric_value(name, value) for value in _facts(document, name)), convention)
-            for name, convention in zip(names, conventions, strict=True)
-        ],
-        "n_splits": counted(n_splits, "split"),
-        "splits": _splits(document, names),
+        "metrics": metrics,
+        "splits": splits,
         "digests": document["digests"]["result"],
     }
 
@@ -57,26 +54,44 @@ def _card(document: Mapping[str, Any], name: str, n_splits: int) -> dict[str, st
     }
 
 
-def _facts(document: Mapping[str, Any], name: str) -> list[float]:
-    """Return mean, spread, lowest and highest value of a metric; NaN for one that is not defined."""
-    values = [restored_number(value) for value in document["per_split"][name]]
-    known = [math.nan] if any(map(math.isnan, values)) else values
-    return [
-        restored_number(document["metrics"][name]),
-        restored_number(document["spread"][name]),
-        min(known),
-        max(known),
-    ]
-
-
-def _splits(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def split_tables(document: Mapping[str, Any]) -> tuple[Table, Table]:
+    """Return mean, spread and ends of every metric, and the values of each split, from the content of a document."""
+    names = list(document["metrics"])
+    n_splits = len(document["digests"]["result"])
     counts = document["counts"]
-    rows = [
-        [
-            str(split),
-            *(formatting.integer(counts[count][split]) for count in ("n_query", "n_valid", "n_gallery")),
-            *(words.metric_value(name, restored_number(document["per_split"][name][split])) for name in names),
-        ]
-        for split in range(len(document["digests"]["result"]))
-    ]
-    return {"heads": ["split", "queries", "valid", "gallery rows", *names], "rows": rows}
+    rows = []
+    for name, convention in zip(names, words.conventions_once(names, document["definitions"]), strict=True):
+        values = [restored_number(value) for value in document["per_split"][name]]
+        known = [math.nan] if any(map(math.isnan, values)) else values
+        numbers = (restored_number(document["metrics"][name]), restored_number(document["spread"][name]))
+        cells = (metric_cell(name, value) for value in (*numbers, min(known), max(known)))
+        rows.append([Cell(name), *cells, Cell(convention)])
+    metrics = Table(
+        title=f"Means over {counted(n_splits, 'split')}",
+        columns=[
+            Column("metric", Kind.NAME),
+            Column("mean", Kind.RESULT),
+            *map(Column, ("spread", "lowest", "highest")),
+            Column("convention", Kind.PROSE),
+        ],
+        rows=rows,
+        notes=[Note("sample standard deviation over the splits", "spread", True)],
+    )
+    shown = ("n_query", "n_valid", "n_gallery")
+    splits = Table(
+        title="Every split",
+        columns=[
+            Column("split", Kind.NAME),
+            *map(Column, ("queries", "valid", "gallery rows")),
+            *map(metric_column, names),
+        ],
+        rows=[
+            [
+                str(split),
+                *(Cell(formatting.integer(counts[count][split]), counts[count][split]) for count in shown),
+                *(bare_cell(name, restored_number(document["per_split"][name][split])) for name in names),
+            ]
+            for split in range(n_splits)
+        ],
+    )
+    return metrics, splits

@@ -25,9 +25,7 @@ from reid_dist.reports.plots.chart import (
     padded,
     round_ticks,
 )
-
-BEST = "\N{BLACK DIAMOND}"
-"""Sign of the best value of a metric."""
+from reid_dist.reports.tabular.table import Column, Kind, Note, Table, bare_cell, metric_column
 
 # Lines of one chart; more of them cannot be distinguished.
 _MOST_LINES = 8
@@ -66,19 +64,10 @@ def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[s
             if name in best
         ],
         "charts": charts_of(document),
-        "table": _table(rows, best, names),
-        "sign": BEST,
+        "table": sweep_table(document),
         "counted": f"{words.counted_queries(counts)}, at every point",
         "definitions": list(zip(names, words.conventions_once(names, document["definitions"]), strict=True)),
-        "points": [
-            {
-                "setting": _setting(row["parameters"]),
-                "name": row["name"],
-                "digest": row["digest"],
-                "time": formatting.duration(row["seconds"]),
-            }
-            for row in rows
-        ],
+        "digests": _digests(rows),
     }
 
 
@@ -96,15 +85,37 @@ def _short(name: str, value: object) -> str:
     return value if isinstance(value, str) else f"{_SHORT.get(name, name)} {value_text(value)}"
 
 
-def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, Any]:
-    cells = []
-    for position, row in enumerate(rows):
-        values = []
-        for name in names:
-            text = words.metric_value(name, restored_number(row["metrics"][name]))
-            values.append(f"{BEST} {text}" if name in best and best[name]["row"] == position else text)
-        cells.append([*(value_text(value) for value in row["parameters"].values()), *values])
-    return {"heads": [*rows[0]["parameters"], *names], "rows": cells}
+def sweep_table(document: Mapping[str, Any]) -> Table:
+    """Return the metrics at all points, the best of each marked, from the content of ``sweep.json``."""
+    rows, best = document["rows"], document["best"]
+    names = list(rows[0]["metrics"])
+    return Table(
+        title="All points",
+        columns=[*(Column(name, Kind.TEXT) for name in rows[0]["parameters"]), *map(metric_column, names)],
+        rows=[
+            [
+                *map(value_text, row["parameters"].values()),
+                *(
+                    bare_cell(name, restored_number(row["metrics"][name]), is_best=best.get(name, {}).get("row") == at)
+                    for name in names
+                ),
+            ]
+            for at, row in enumerate(rows)
+        ],
+        notes=[Note("of equal best values, the first is marked", "best value", True)],
+    )
+
+
+def _digests(rows: Sequence[_Row]) -> Table:
+    kinds = {"point": Kind.NAME, "spec": Kind.TEXT, "result digest": Kind.DIGEST, "time": Kind.NUMBER}
+    return Table(
+        title="Digests and times",
+        columns=[*map(Column, kinds, kinds.values())],
+        rows=[
+            [_setting(row["parameters"]), row["name"], row["digest"], formatting.duration(row["seconds"])]
+            for row in rows
+        ],
+    )
 
 
 def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
+from reid_dist.reports.documents import make_frame
 from reid_dist.reports.item_names import ItemNames
-from reid_dist.reports.summary import make_frame
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

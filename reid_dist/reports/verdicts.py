@@ -37,12 +37,13 @@ Two trainings of one model differ by about as much, and papers of this field pri
 ROUNDING: Final = 1e-9
 """Room for the rounding of a mean and of a difference of means."""
 
-_SMALLEST_SHOWN: Final = 0.0001
+SMALLEST_P_VALUE: Final = 0.0001
+"""The smallest p-value that is shown: none from a finite number of permutations is zero."""
 
 
 def p_value_text(p_value: float) -> str:
     """Return a p-value in four decimals, or ``< 0.0001``; none from a finite number of permutations is zero."""
-    return f"= {p_value:.4f}" if p_value >= _SMALLEST_SHOWN else f"< {_SMALLEST_SHOWN:.4f}"
+    return f"= {p_value:.4f}" if p_value >= SMALLEST_P_VALUE else f"< {SMALLEST_P_VALUE:.4f}"
 
 
 def decidable(n_units: int, level: float) -> bool:
@@ -63,8 +64,12 @@ def verdict_of(
     return verdict_of_interval(difference, interval, smallest_effect=smallest_effect, agrees=agrees)
 
 
-def verdict_of_interval(difference: float, interval: Interval, *, smallest_effect: float, agrees: bool = True) -> str:
+def verdict_of_interval(
+    difference: float, interval: Interval, *, smallest_effect: float, agrees: bool = True, lower_is_better: bool = False
+) -> str:
     """Return the verdict by an interval that has its level for few units, too, or where a test `agrees`."""
+    if lower_is_better:
+        difference, interval = -difference, Interval(-interval.high, -interval.low)
     if agrees and abs(difference) >= smallest_effect - ROUNDING:
         if interval.high < 0:
             return WORSE

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.core.formatting import counted, integer, percent
+from reid_dist.core.nested import PROSE, leaves
 from reid_dist.metrics.metric import curve_family, metric_family
 
 RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
 """Rates at a threshold, in their order in tables."""
 
 # Fields of a description that are no parameters.
-_PROSE = frozenset({"name", "summary", "source", "definition"})
+_PROSE = PROSE | {"name"}
 # Entry of a stage that holds another one.
 _WITHIN = "of"
 
@@ -92,10 +93,12 @@ def resampled(confidence: Mapping[str, Any]) -> str:
         "identity": "query identities (cluster bootstrap: each identity with all its queries)",
         "query": "queries (each on its own)",
     }.get(confidence["unit"], confidence["unit"])
+    families = map(metric_family, confidence.get("intervals", ()))
+    at_rates = any(family is not None and family.takes_share for family in families)
     return (
         f"{100 * confidence['level']:g} % confidence intervals, [low, high], from "
         f"{counted(confidence['n_resamples'], 'resample')} of the {drawn}, seed {confidence['seed']}; the gallery "
-        "stays as it is"
+        f"stays as it is{', and so do thresholds at false accept rates' if at_rates else ''}"
     )
 
 
@@ -122,12 +125,6 @@ def named(description: Mapping[str, Any], detail: str) -> str:
     """Return the name of a stage and one of its texts, where it has it."""
     name, text = str(description.get("name", "unnamed")), description.get(detail)
     return f"{name}: {text}" if text else name
-
-
-def counts_line(counts: Mapping[str, Any]) -> str:
-    """Return the numbers of queries and of gallery rows for a small table."""
-    n_valid, n_query, n_gallery = (integer(counts[name]) for name in ("n_valid", "n_query", "n_gallery"))
-    return f"{n_valid} valid of {n_query}, gallery {n_gallery} rows"
 
 
 def breakdown_title(name: str) -> str:
@@ -163,13 +160,11 @@ def call(description: Mapping[str, Any]) -> str:
     return f"{name}({arguments})" if arguments else name
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield ``(name, text)`` of a nested mapping, in its order; nested names are joined by dots."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", scalar(value)
+    for path, value in leaves(values):
+        if not isinstance(value, Mapping):
+            yield ".".join(path), scalar(value)
 
 
 def scalar(value: object) -> str:

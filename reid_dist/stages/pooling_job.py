@@ -18,32 +18,30 @@ chunks of the source, the size of the blocks and the machine.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from reid_dist.core.formatting import first_few
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.core.registry import Registry, unknown_name
+from reid_dist.core.registry import Registry
 from reid_dist.engine.task_graph import Progress, Stopwatch
 from reid_dist.errors import InputError
 from reid_dist.stages.parts import Parts, RowStage, completed, turn
 from reid_dist.stages.row_groups import (
-    CamidRule,
     RowGroups,
     choose_cut,
     forget_groups,
     latest_groups,
-    pooled_labels,
     share,
 )
 from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.featureset import ranges_with
-from reid_dist.stores.kept_rows import KEPT_DTYPES, Offenders, convert_rows, kept_dtype
+from reid_dist.stores.kept_rows import KEPT_DTYPES, convert_rows
 from reid_dist.stores.labels import Labels
 from reid_dist.stores.layout import chunk_length
 
@@ -125,6 +123,11 @@ class PoolRecipe:
     dtype: str
     media: str | None = None
 
+    @classmethod
+    def options(cls) -> list[str]:
+        """Names of the options that pooled rows depend on."""
+        return [each.name for each in fields(cls) if each.name != "features"]
+
     @property
     def groups(self) -> RowGroups:
         """Groups of the rows."""
@@ -157,71 +160,22 @@ class PooledPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolJob:
-    """A pooling with the labels of the pooled rows, and notes on labels that are left out."""
+    """A pooling with the labels of the pooled rows, and notes on labels that are left out.
+
+    `options` are all options by name, and `recorded` those that the new store describes its pooling by.
+    """
 
     recipe: PoolRecipe
     groups: RowGroups
     labels: Labels
     notes: list[str]
-    camids: CamidRule
-    allow_zero: bool
-
-    @classmethod
-    def of(
-        cls,
-        features: FeatureSet,
-        *,
-        by: str,
-        method: str,
-        normalise: bool,
-        normalise_rows: bool,
-        camids: CamidRule,
-        allow_zero: bool,
-        dtype: DTypeLike,
-        media: str | None = None,
-    ) -> PoolJob:
-        """Check options against the labels of a set; errors are those of `reid_dist.pool`."""
-        how, target = POOLINGS.get(method), kept_dtype(dtype)
-        if camids not in get_args(CamidRule):
-            raise unknown_name("rule for camids", str(camids), get_args(CamidRule))
-        if normalise_rows and features.n_zero_rows and not allow_zero:
-            zero = Offenders(features.n_zero_rows, features.first_zero_rows)
-            raise InputError(
-                f"rows of zeros cannot be scaled to length 1: found {zero}; leave them out, or let them be "
-                "(allow_zero=True, --allow-zero)"
-            )
-        if media is not None and media not in features.columns:
-            raise unknown_name("label column of media", str(media), features.columns)
-        if media is not None and not how.weighs:
-            raise InputError(
-                f"media are for means, in which each has the same weight; the {how.name} over all rows of a group is "
-                "that over its media: leave media out"
-            )
-        recipe = PoolRecipe(
-            features=features,
-            by=by,
-            method=how.name,
-            normalise=normalise,
-            normalise_rows=normalise_rows,
-            dtype=target.name,
-            media=media,
-        )
-        groups = recipe.groups
-        labels, notes = pooled_labels(features, groups, camids)
-        return cls(recipe=recipe, groups=groups, labels=labels, notes=notes, camids=camids, allow_zero=allow_zero)
+    options: Mapping[str, Any]
+    recorded: Mapping[str, Any]
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Options that the new store records."""
-        of = self.recipe
-        return {
-            "by": of.by,
-            "media": of.media,
-            "method": of.method,
-            "normalise": of.normalise,
-            "normalise_rows": of.normalise_rows,
-            "camids": self.camids,
-        }
+    def allow_zero(self) -> bool:
+        """Whether pooled rows of zeros are kept."""
+        return bool(self.options["allow_zero"])
 
     def chunk_rows(self, to: PooledPlace) -> int:
         """Rows per chunk of the new store; `InputError` for a number that is not positive."""
@@ -233,8 +187,6 @@ class PoolJob:
         return {
             "source": self.recipe.features.content_digest,
             **self.options,
-            "dtype": self.recipe.dtype,
-            "allow_zero": self.allow_zero,
             "chunk_rows": self.chunk_rows(to),
         }
 
@@ -259,7 +211,7 @@ class PoolJob:
             source={
                 "uri": features.uri,
                 "content_digest": features.content_digest,
-                "pooling": self.options,
+                "pooling": dict(self.recorded),
                 "spec": self.spec(to),
             },
         )
@@ -328,7 +280,7 @@ class Pooled(RowStage):
     @property
     def identity(self) -> Any:
         """Content of the set, and all options."""
-        options = {name: value for name, value in vars(self.recipe).items() if name != "features"}
+        options = {name: getattr(self.recipe, name) for name in PoolRecipe.options()}
         return [self.recipe.features.content_digest, options]
 
     def fill(self, parts: Parts, missing: Sequence[int], done: frozenset[str], where: Resources) -> None:

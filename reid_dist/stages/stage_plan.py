@@ -12,7 +12,14 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.plan import MERGED_AT_ONCE, SetShape, make_plan
 from reid_dist.errors import PlanError
-from reid_dist.stages.expansion.expansion_steps import Convolution, Expansion, LearnedMap, Normalisation, Step
+from reid_dist.stages.expansion.expansion_steps import (
+    Convolution,
+    Expansion,
+    LearnedMap,
+    Normalisation,
+    Step,
+    Treatment,
+)
 from reid_dist.stages.expansion.learned_maps import SUMMED_ROWS, summed_together
 from reid_dist.stages.expansion.new_features import GATHERED_BYTES, feature_blocks
 from reid_dist.stages.items import PAIR_ROWS
@@ -181,6 +188,8 @@ def plan_expand(
             search, lists, task_bytes = _plan_averages(query, gallery, step, n_made, most_rows, limits)
         elif isinstance(step, Convolution):
             search, lists, task_bytes = _plan_convolution(gallery.dim, step, n_made, most_rows, limits)
+        elif isinstance(step, Treatment):
+            lists, task_bytes = Cost(), step.row_bytes(gallery.dim) * most_rows
         else:
             lists, task_bytes = _plan_map(gallery, step, n_made, most_rows, chunk)
         # The blocks of new rows are there until the store is written.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from reid_dist.stores.distance_block import DistanceBlock, DistanceSource, as_distance_block
     from reid_dist.stores.featureset import FeatureSet
     from reid_dist.stores.fused import fuse
-    from reid_dist.stores.importers import FORMATS, ArrayNames, ingest
+    from reid_dist.stores.importers import FORMATS, ArrayNames, append, ingest
     from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
     from reid_dist.stores.opening import (
         FeatureSource,
@@ -39,6 +39,7 @@ __all__ = [
     "Role",
     "Stage",
     "Workspace",
+    "append",
     "as_distance_block",
     "as_feature_set",
     "as_labelled_set",
@@ -54,7 +55,7 @@ _NAMES = {
     "distance_block": ("DistanceBlock", "DistanceSource", "as_distance_block"),
     "featureset": ("FeatureSet",),
     "fused": ("fuse",),
-    "importers": ("ArrayNames", "FORMATS", "ingest"),
+    "importers": ("ArrayNames", "FORMATS", "append", "ingest"),
     "labels": ("LabelledRows", "LabelledSet", "Role"),
     "opening": (
         *("FeatureSource", "LabelSource"),

@@ -34,7 +34,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from blake3 import blake3
@@ -45,6 +45,9 @@ from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.checksums import weighted_sums
 from reid_dist.stores.kept_rows import FeatureArray, RowFaults, find_faults
 
+if TYPE_CHECKING:
+    from typing import Self
+
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
 Floats = NDArray[np.floating[Any]]
@@ -53,6 +56,7 @@ Read = TypeVar("Read")
 BLOCK_ROWS = 1024
 """Rows per hashed block.  Part of the format: another number gives other content digests."""
 
+_DIGEST_BYTES = 32
 _TASK_BYTES = 16 << 20
 _BLOCK_TEXTS = 65_536
 # Integers of the bytes of a row by the size of its numbers.
@@ -119,6 +123,19 @@ class ContentHasher:
         self._open = blake3()
         self._open_rows = 0
         self.n_rows = 0
+
+    @classmethod
+    def after(cls, whole_blocks: bytes) -> Self:
+        """Return a hasher that has taken whole blocks already, given their digests as `whole_blocks` returns them."""
+        hasher = cls()
+        hasher._blocks = [whole_blocks[at : at + _DIGEST_BYTES] for at in range(0, len(whole_blocks), _DIGEST_BYTES)]
+        hasher.n_rows = BLOCK_ROWS * len(hasher._blocks)
+        return hasher
+
+    @property
+    def whole_blocks(self) -> bytes:
+        """Digests of the blocks of `BLOCK_ROWS` rows that were taken so far, one after the other."""
+        return b"".join(self._blocks)
 
     def update(self, rows: FeatureArray) -> None:
         """Take the next rows, (rows, dim) C-contiguous, in the dtype in which they are kept."""

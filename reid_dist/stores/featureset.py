@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from reid_dist.core.formatting import short_digests
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import ContentHasher, RowChecksums, digest_json, is_owned, row_checksums, scan
 from reid_dist.stores.kept_rows import (
@@ -620,14 +619,7 @@ class StoredSet(FeatureSet):
             return self._opened
         with _OPENING:
             if self._opened is None:
-                found = StoreReader.open(self.uri)
-                if found.manifest.content_digest != self.content_digest:
-                    now, before = short_digests(found.manifest.content_digest, self.content_digest)
-                    raise DamagedStoreError(
-                        f"{self.uri} was changed while in use; run again",
-                        details=(f"content digest: {now}", f"when it was opened: {before}"),
-                    )
-                self._opened = found
+                self._opened = StoreReader.of_content(self.uri, self.content_digest)
             return self._opened
 
     @cached_property

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 # When one row in this many is wanted, the system reads the whole file ahead: a page fault for each takes longer.
 _ROWS_PER_READ = 32
-# What every group of Zarr has.
-_GROUP_FILE = "zarr.json"
+GROUP_FILE = "zarr.json"
+"""What every group of Zarr has: its metadata, with its attributes."""
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -114,6 +114,28 @@ class LocalFolder:
                 ) from None
         return len(content)
 
+    def replace(self, name: str, content: bytes, expected: bytes) -> bool:
+        """Replace a file that still holds what is expected, durably; False if it does not.
+
+        Between this look and the replacement, nothing but a lock keeps other writers away.
+        """
+        if self.read(name) != expected:
+            return False
+        with written_whole(self.path / name) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        _force(self.path)
+        return True
+
+    def force(self) -> None:
+        """Force all files in the folder, and their names, to disk."""
+        for above, _, files in os.walk(self.path):
+            for name in files:
+                _force(Path(above, name))
+            _force(Path(above))
+        _force(self.path.parent)
+
     def names(self) -> list[str]:
         """Names of the files directly in the folder, ascending."""
         return sorted(entry.name for entry in self._entries() if not entry.is_dir())
@@ -188,7 +210,7 @@ class LocalFolder:
             return
         if not (but_to_files and target.is_file()):
             self.refuse_link(name, "which leads out of it")
-        if any((above / _GROUP_FILE).exists() for above in target.parents):
+        if any((above / GROUP_FILE).exists() for above in target.parents):
             self.refuse_link(name, "a file of another store")
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
@@ -203,6 +225,19 @@ class LocalFolder:
 
 
 Folder: TypeAlias = LocalFolder | ObjectFolder
+
+
+def _force(path: Path) -> None:
+    """Force a file or the names in a directory to disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    except OSError:
+        # Some file systems do not force directories.
+        if not path.is_dir():
+            raise
+    finally:
+        os.close(opened)
 
 
 def folder_at(uri: str) -> Folder:

@@ -49,6 +49,10 @@ class Offenders:
         """Join with the offenders of later rows."""
         return Offenders(self.count + later.count, (self.first + later.first)[:FIRST_OFFENDERS])
 
+    def after(self, n_rows: int) -> Offenders:
+        """Return them with the numbers that they have behind so many other rows."""
+        return Offenders(self.count, tuple(row + n_rows for row in self.first))
+
     def __bool__(self) -> bool:
         return self.count > 0
 

@@ -9,6 +9,8 @@
     STORE/item_ids             int64 (n,), or text
     STORE/image_paths  pid_names  camid_names    text
 
+    STORE/appended/ID          a group for each `append`: features from its first chunk on, and all labels
+
 Text is a group of two arrays, ``offsets`` int64 (n + 1,) and ``utf8`` uint8, because Zarr's own text dtypes are not
 yet stable.  Nothing is compressed, as embeddings hardly shrink and read several times slower; every chunk ends in a
 CRC-32C, without which Zarr returns flipped bytes in silence.
@@ -16,14 +18,23 @@ CRC-32C, without which Zarr returns flipped bytes in silence.
 The manifest is one JSON object in the attributes of the group and is written last, in one atomic replacement of the
 group's metadata; a store without it is not a store.  It carries a digest of itself, so that a flipped bit in it is
 found too.
+
+No file of a complete store is ever written again but the manifest.  Rows that are appended fill chunks of the same
+length: the last chunk, if it is not full, is written again with them, and the chunks after it, in a group of their own,
+and so are all labels, because new texts may number the old ones anew.  The new manifest names that group and the number
+of its first chunk, and the group holds the manifest before.  So an append is committed by one atomic replacement; a
+process that had the store open reads on, from the files that it knows; and a worker that opens it later finds the
+manifest that it was told of.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -161,8 +172,38 @@ class StoreKind:
     advice: str
 
 
-FEATURE_STORE = StoreKind("feature store", None, 1, "ingest the source again")
+FEATURE_STORE = StoreKind("feature store", None, 2, "ingest the source again")
 NEIGHBOUR_GRAPH = StoreKind("neighbour graph", "neighbour_graph", 1, "save the graph again")
+
+
+FEATURES = "features"
+"""Array of features, in a store and in its parts."""
+
+APPENDED = "appended"
+"""Folder of the parts that were appended to a store."""
+
+# Fields of a manifest that its entry holds under another name, or lacks in stores of earlier releases.
+_NOT_IN_ALL = ("n_rows", "dim", "block_digests", "parts")
+
+
+@dataclass(frozen=True)
+class StorePart:
+    """A part of a store: its folder, relative to the store, and the number of its first chunk of features."""
+
+    folder: str
+    first_chunk: int
+
+    def inside(self, name: str) -> str:
+        """Return the name, relative to the store, of something in the part."""
+        return f"{self.folder}/{name}" if self.folder else name
+
+    def file_of_chunk(self, index: int) -> str:
+        """Return the key, relative to the store, of the file that holds a chunk, by its number in the store."""
+        return self.inside(f"{FEATURES}/c/{index - self.first_chunk}/0")
+
+
+FIRST_PART = (StorePart("", 0),)
+"""Parts of a store to which nothing was appended, which earlier releases read as well."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +222,9 @@ class Manifest:
     Every chunk is a file; the last one may hold fewer rows than `chunk_rows`.  `chunk_digests` are BLAKE3, in hex, of
     the rows of each chunk; `content_digest` is of rows and labels, whatever their chunks.  `allow_zero`: rows of zeros
     are meant.  `notes` are changes made to the values before, one line each; `source` is where the rows came from and
-    with which options, for information.
+    with which options, for information.  `block_digests` are those of `ContentHasher.whole_blocks`, in hex; None in
+    stores of earlier releases.  `parts` are those that rows are read from, in the order of their chunks; the last one
+    holds all labels.
     """
 
     n_rows: int
@@ -195,6 +238,8 @@ class Manifest:
     notes: tuple[str, ...]
     content_digest: str
     source: dict[str, Any]
+    block_digests: str | None = None
+    parts: tuple[StorePart, ...] = FIRST_PART
 
     @property
     def n_chunks(self) -> int:
@@ -222,14 +267,20 @@ class Manifest:
 
     def file_of_chunk(self, index: int) -> str:
         """Return the key, relative to the store, of the file that holds a chunk of features."""
-        return f"features/c/{index}/0"
+        return self.parts[bisect_right(self.parts, index, key=attrgetter("first_chunk")) - 1].file_of_chunk(index)
+
+    @property
+    def replaced_files(self) -> dict[str, int]:
+        """Keys of files of chunks that a later part holds again, where one was not full, and the numbers of these."""
+        return {part.file_of_chunk(later.first_chunk): later.first_chunk for part, later in pairwise(self.parts)}
 
     def to_json(self) -> dict[str, Any]:
         """Return the attribute of a complete store."""
         fields = asdict(self)
         shape = [fields.pop("n_rows"), fields.pop("dim")]
         # Earlier releases of this format read an entry on shards.
-        return complete_marker(FEATURE_STORE, {"shape": shape, "shard_rows": None, **fields})
+        entry = {"shape": shape, "shard_rows": None, **fields}
+        return complete_marker(FEATURE_STORE, entry, 1 if self.parts == FIRST_PART else FEATURE_STORE.version)
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], uri: str) -> Manifest:
@@ -243,25 +294,34 @@ class Manifest:
                 "source again"
             )
         try:
-            fields = {name: entry[name] for name in cls.__dataclass_fields__ if name not in ("n_rows", "dim")}
+            fields = {name: entry[name] for name in cls.__dataclass_fields__ if name not in _NOT_IN_ALL}
             fields["n_rows"], fields["dim"] = entry["shape"]
+            fields["block_digests"] = entry.get("block_digests")
+            parts = [StorePart(**part) for part in entry["parts"]] if "parts" in entry else FIRST_PART
+            fields["parts"] = tuple(sorted(parts, key=attrgetter("first_chunk")))
             fields |= {name: tuple(entry[name]) for name in ("chunk_digests", "notes")}
             fields["labels"] = {name: LabelEntry(**label) for name, label in entry["labels"].items()}
             fields["zero_rows"] = Offenders(entry["zero_rows"]["count"], tuple(entry["zero_rows"]["first"]))
-            leaving = [name for name in entry["labels"] if not _NAME.fullmatch(name)]
+            leaving = [
+                name
+                for name in (*entry["labels"], *(part.folder for part in parts if part.folder))
+                if not _NAME.fullmatch(name)
+            ]
+            if not parts or parts[0].first_chunk != 0:
+                raise ValueError("it names no first part")
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedStoreError(f"{uri}: the manifest in zarr.json is not readable: {error!r}") from error
         if leaving:
             raise DamagedStoreError(
-                f"{uri}: the manifest names {leaving[0]!r}, which is no label; ingest the source again"
+                f"{uri}: the manifest names {leaving[0]!r}, which is no part of a store; ingest the source again"
             )
         return cls(**fields)
 
 
-def complete_marker(of: StoreKind, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attribute of a complete store, with a digest of itself."""
+def complete_marker(of: StoreKind, entry: Mapping[str, Any], version: int | None = None) -> dict[str, Any]:
+    """Return the attribute of a complete store, with a digest of itself; of the newest version when None."""
     kind = {} if of.kind is None else {"kind": of.kind}
-    written = {"state": "complete", **kind, "format_version": of.version, **entry}
+    written = {"state": "complete", **kind, "format_version": version or of.version, **entry}
     return {**written, "manifest_digest": digest_json(written)}
 
 
@@ -280,6 +340,14 @@ def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
         )
     if marker is None or marker.get("kind") != of.kind:
         return None
+    return verified_entry(marker, uri, of)
+
+
+def verified_entry(marker: Mapping[str, Any], uri: str, of: StoreKind) -> dict[str, Any]:
+    """Return the attribute of a complete store without the digest of itself, which it must match.
+
+    DamagedStoreError if it does not, and StoreError for a newer format.
+    """
     found = marker.get("format_version")
     if isinstance(found, int) and found > of.version:
         raise StoreError(

@@ -22,7 +22,7 @@ import zarr
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.limits import LONGEST_NAME, refuse_unusable_path
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
-from reid_dist.stores.folders import Folder, folder_at
+from reid_dist.stores.folders import GROUP_FILE, Folder, folder_at
 from reid_dist.stores.objects import canonical_object_uri, is_object_uri
 
 MANIFEST_KEY = "reid_dist"
@@ -31,8 +31,10 @@ MANIFEST_KEY = "reid_dist"
 WRITING_MARKER = {"state": "writing"}
 """The attribute until the store is committed."""
 
-_GROUP_FILE = "zarr.json"
 _WILDCARDS = frozenset("*?[")
+BEFORE = "before"
+"""Entry of the attribute of a part that was appended: the manifest from before."""
+
 _UNCOMMITTED_GROUP = json.dumps(
     {"zarr_format": 3, "node_type": "group", "attributes": {MANIFEST_KEY: WRITING_MARKER}}
 ).encode()
@@ -115,7 +117,7 @@ def read_marker(uri: str) -> dict[str, Any] | None:
     """
 
     def read() -> dict[str, Any] | None:
-        content = folder_at(uri).read(_GROUP_FILE)
+        content = folder_at(uri).read(GROUP_FILE)
         if content is None:
             return None
         try:
@@ -166,9 +168,9 @@ def remove(uri: str) -> None:
     """Remove a store; one whose removal is cut short has no commit marker: it is never opened and can be replaced."""
     folder = folder_at(uri)
     try:
-        if folder.size(_GROUP_FILE) is not None and not Path(uri).is_symlink():
-            folder.write(_GROUP_FILE, _UNCOMMITTED_GROUP)
-        folder.clear(last=_GROUP_FILE)
+        if folder.size(GROUP_FILE) is not None and not Path(uri).is_symlink():
+            folder.write(GROUP_FILE, _UNCOMMITTED_GROUP)
+        folder.clear(last=GROUP_FILE)
     except StoreError:
         raise
     except OSError as error:
@@ -215,7 +217,9 @@ def refuse_unless_free(uri: str, *, overwrite: bool) -> State:
 def refuse_stripped(uri: str) -> None:
     """Refuse a group with the arrays of a feature store, and no manifest by which they can be verified."""
     folder = folder_at(uri)
-    if read_marker(uri) is None and all(_is_array_of_ours(folder, name) for name in ("features", "pids")):
+    # Labels of a store to which rows were appended are elsewhere.
+    has_labels = _is_array_of_ours(folder, "pids") or "appended" in folder.folders()
+    if read_marker(uri) is None and _is_array_of_ours(folder, "features") and has_labels:
         raise StoreError(
             f"{uri} is damaged: it has the arrays of a feature store and no manifest; ingest the source again",
             details=(f"missing: zarr.json with the attribute {MANIFEST_KEY!r}, by which everything is verified",),
@@ -224,7 +228,7 @@ def refuse_stripped(uri: str) -> None:
 
 def _is_array_of_ours(folder: Folder, name: str) -> bool:
     try:
-        codecs = parse_json(folder.read(f"{name}/{_GROUP_FILE}") or b"{}")["codecs"]
+        codecs = parse_json(folder.read(f"{name}/{GROUP_FILE}") or b"{}")["codecs"]
         return [codec["name"] for codec in codecs] == _CODECS
     except (ValueError, KeyError, TypeError, IndexError):
         return False

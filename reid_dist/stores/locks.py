@@ -1,8 +1,9 @@
 """Locks of the system on hidden files: on the places of stores, one writer at a time, and on stages, used in turn.
 
 A lock ends with its process, however that ends, and its file holds the name of its owner, for messages.  Object storage
-needs none: stores are not replaced there, and of two first writers to one place, digests reveal any chunk that is not
-the one of the manifest.  Where a file system has no locks, digests and the identities of parts do the same.
+needs none: stores are not replaced there, appends are committed on a condition, and of two first writers to one place,
+digests reveal any chunk that is not the one of the manifest.  Where a file system has no locks, digests and the
+identities of parts do the same.
 """
 
 from __future__ import annotations

@@ -127,6 +127,22 @@ class ObjectFolder:
             obstore.put(store, name, bytes(content))
         return len(content)
 
+    def replace(self, name: str, content: bytes, expected: bytes) -> bool:
+        """Replace an object that still holds what is expected, in one conditional request; False if it does not."""
+        with self._client(writing=True) as (obstore, store):
+            try:
+                found = obstore.get(store, name)
+                if bytes(found.bytes()) != expected:
+                    return False
+                obstore.put(store, name, content, mode={"e_tag": found.meta["e_tag"]})
+            except (FileNotFoundError, obstore.exceptions.PreconditionError):
+                # The answer to a request that was made twice may be that to the second one.
+                return self.read(name) == content
+        return True
+
+    def force(self) -> None:
+        """Do nothing: what object storage has taken stays."""
+
     def names(self) -> list[str]:
         """Names of the objects directly in the folder, ascending."""
         return sorted(str(entry["path"]) for entry in self._listed()["objects"])

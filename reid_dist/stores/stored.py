@@ -20,6 +20,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import short_digests
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
 from reid_dist.stores.digests import RowChecks, bytes_of, digest_label, row_checksums
 from reid_dist.stores.folders import folder_at, read_fully
@@ -27,6 +28,8 @@ from reid_dist.stores.kept_rows import FeatureArray
 from reid_dist.stores.labels import LazyLabels
 from reid_dist.stores.layout import (
     FEATURE_STORE,
+    FEATURES,
+    FIRST_PART,
     NEIGHBOUR_GRAPH,
     Manifest,
     StoreKind,
@@ -34,8 +37,17 @@ from reid_dist.stores.layout import (
     open_group,
     read_complete,
     read_label,
+    verified_entry,
 )
-from reid_dist.stores.locations import canonical_uri, holds, read_marker, read_twice, refuse_stripped
+from reid_dist.stores.locations import (
+    BEFORE,
+    at_location,
+    canonical_uri,
+    holds,
+    read_marker,
+    read_twice,
+    refuse_stripped,
+)
 from reid_dist.stores.objects import storage_errors
 
 if TYPE_CHECKING:
@@ -149,15 +161,49 @@ class StoreReader(VerifiedReader):
         self._folder = folder_at(uri)
         self._checks = RowChecks(manifest.n_rows, manifest.n_chunks)
         self.labels = LazyLabels(manifest.labels, lambda name: self.verified(self.examine_label(name)))
-        expected = (manifest.n_rows, manifest.dim), manifest.numpy_dtype, (manifest.chunk_rows, manifest.dim)
+        self._last = manifest.parts[-1]
+        # What was written before the last part is part of an array that nobody reads as a whole.
+        shape = manifest.n_rows - self._last.first_chunk * manifest.chunk_rows, manifest.dim
+        expected, array = (
+            (shape, manifest.numpy_dtype, (manifest.chunk_rows, manifest.dim)),
+            self._last.inside(FEATURES),
+        )
         found = self.examine(
             "features",
-            lambda: array_in(self._group, "features"),
+            lambda: array_in(self._group, array),
             lambda array: (array.shape, array.dtype, array.chunks) == expected,
-            "features/zarr.json",
+            f"{array}/zarr.json",
             "metadata differs from the manifest",
         )
         self.verified(found)
+
+    @classmethod
+    def of_content(cls, uri: str, content_digest: str) -> StoreReader:
+        """Open the store at a canonical URI as it was when it had a content digest, if rows were only appended since.
+
+        DamagedStoreError if it was changed otherwise, or files of that time have been removed; others as `open`.
+        """
+        current = found = cls.open(uri)
+        while found.manifest.content_digest != content_digest:
+            before = cls._before(uri, found.manifest)
+            # Earlier ones have fewer rows: those that refer to each other in a circle were not written by an append.
+            if before is None or before["shape"][0] >= found.manifest.n_rows:
+                now, then = short_digests(current.manifest.content_digest, content_digest)
+                raise DamagedStoreError(
+                    f"{uri} was changed while in use; run again",
+                    details=(f"content digest: {now}", f"when it was opened: {then}"),
+                )
+            found = cls(uri, before)
+        return found
+
+    @classmethod
+    def _before(cls, uri: str, manifest: Manifest) -> dict[str, Any] | None:
+        """Manifest attribute from before the last append; None if there is none."""
+        if manifest.parts == FIRST_PART:
+            return None
+        part = at_location(uri, manifest.parts[-1].folder)
+        marker = (read_marker(part) or {}).get(BEFORE)
+        return None if marker is None else verified_entry(marker, part, cls.kind)
 
     def read(self, start: int, stop: int) -> FeatureArray:
         """Return rows, (stop - start, dim) C-contiguous in the stored dtype; the range is not empty.
@@ -282,12 +328,12 @@ class StoreReader(VerifiedReader):
 
     def examine_label(self, name: str) -> NDArray[Any] | Damage:
         """Read and verify one label array; KeyError if there is none of that name."""
-        entry = self.manifest.labels[name]
+        entry, place = self.manifest.labels[name], self._last.inside(name)
         return self.examine(
             name,
-            lambda: read_label(self._group, name, entry.kind),
+            lambda: read_label(self._group, place, entry.kind),
             lambda values: len(values) == entry.length and digest_label(values) == entry.digest,
-            name,
+            place,
         )
 
 

@@ -38,12 +38,14 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.core.temporary import temporary_folder
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.kept_rows import (
     FeatureArray,
+    Offenders,
     RowFaults,
     as_feature_array,
     check_shape,
@@ -55,7 +57,16 @@ from reid_dist.stores.kept_rows import (
     to_numpy,
 )
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, label_arguments, make_labels
-from reid_dist.stores.layout import LabelEntry, Manifest, chunk_length, create_array, write_label
+from reid_dist.stores.layout import (
+    FEATURES,
+    FIRST_PART,
+    LabelEntry,
+    Manifest,
+    StorePart,
+    chunk_length,
+    create_array,
+    write_label,
+)
 from reid_dist.stores.locations import (
     MANIFEST_KEY,
     WRITING_MARKER,
@@ -97,12 +108,7 @@ class StoreWriter(ABC):
             self._remove_made()
             raise
         try:
-            found = refuse_unless_free(self.uri, overwrite=overwrite)
-            self._replaces = found is State.COMPLETE
-            self._incoming, self._outgoing = (beside(self.uri, form) for form in (".{}.incoming", ".{}.outgoing"))
-            self._target = self._incoming if self._replaces else self.uri
-            if found is not State.NOTHING:
-                remove_present(self._target)
+            self._reserve(overwrite)
             with storage_errors(self.uri, writing=True):
                 store = folder_at(self._target).zarr_store(read_only=False)
                 self._group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
@@ -110,6 +116,15 @@ class StoreWriter(ABC):
             self._release()
             self._remove_made()
             raise
+
+    def _reserve(self, overwrite: bool) -> None:
+        """Set `_target`, where the group is made, and remove what is there; StoreExistsError if it must stay."""
+        found = refuse_unless_free(self.uri, overwrite=overwrite)
+        self._replaces = found is State.COMPLETE
+        self._incoming, self._outgoing = (beside(self.uri, form) for form in (".{}.incoming", ".{}.outgoing"))
+        self._target = self._incoming if self._replaces else self.uri
+        if found is not State.NOTHING:
+            remove_present(self._target)
 
     @property
     def is_committed(self) -> bool:
@@ -127,7 +142,7 @@ class StoreWriter(ABC):
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
         if not self._is_committed:
-            remove_present(self._target)
+            self._discard()
         self._release()
         if not self._is_committed:
             self._remove_made()
@@ -146,6 +161,10 @@ class StoreWriter(ABC):
         except BaseException:
             self.abort()
             raise
+
+    def _discard(self) -> None:
+        """Remove everything that was written."""
+        remove_present(self._target)
 
     def _remove_made(self) -> None:
         """Remove the folders that were made for the store, unless something else is in them by now."""
@@ -245,16 +264,21 @@ def _remove_leftover(uri: str) -> None:
 class FeatureWriter(StoreWriter):
     """Append feature rows to a new store; a context manager that commits at its end and removes all on an error.
 
+    Features are written as they come: about one chunk of them is in memory, and all labels.  The store has the content
+    digest of `FeatureSet.from_arrays` of the same rows.  Several processes, such as those of a distributed run, write
+    one store each, which `FeatureSet.concat` joins, and ``reid-dist append`` into one.
+
     Parameters
     ----------
     uri
         Where to write.
     dim
-        Values per row.
+        Values per row; those of the first block when None.
     n_rows
         Rows to come, if known: chunks are then cut equally long, and another number of rows is an error.
     dtype
-        ``"float32"`` or ``"float16"``: how features are kept.
+        ``"float32"`` or ``"float16"``: how features are kept.  When None, blocks of float16 are kept as they are, and
+        all others as float32.
     chunk_rows
         Rows per chunk; about 16 MiB of features when None.
     allow_zero
@@ -280,38 +304,41 @@ class FeatureWriter(StoreWriter):
 
     Examples
     --------
-    >>> with FeatureWriter("gallery.zarr", dim=2048) as writer:  # doctest: +SKIP
-    ...     for features, pids, camids in batches:
-    ...         writer.append(features, pids=pids, camids=camids)
+    >>> with FeatureWriter("gallery.zarr") as writer:  # doctest: +SKIP
+    ...     for images, pids, camids in loader:
+    ...         writer.append(model(images), pids=pids, camids=camids)
     """
 
     def __init__(
         self,
         uri: str | os.PathLike[str],
         *,
-        dim: int,
+        dim: int | None = None,
         n_rows: int | None = None,
-        dtype: DTypeLike = "float32",
+        dtype: DTypeLike | None = None,
         chunk_rows: int | None = None,
         allow_zero: bool = False,
         overwrite: bool = False,
         notes: Iterable[str] = (),
         source: Mapping[str, Any] | None = None,
     ) -> None:
-        self.dtype = kept_dtype(dtype)
-        if dim < 1 or (n_rows is not None and n_rows < 1):
+        if any(length is not None and length < 1 for length in (dim, n_rows)):
             raise InputError(f"a store needs at least one row and one column, not {n_rows} x {dim}")
-        self._dim, self._expected_rows = dim, n_rows
-        row_bytes = dim * self.dtype.itemsize
-        self._chunk_rows = chunk_length(row_bytes, n_rows, chunk_rows)
+        self._dim, self._expected_rows, self._given_chunk_rows = dim or 0, n_rows, chunk_rows
+        # Without a dtype, the first rows determine it, and always the length of chunks.
+        self.dtype, self._rounds = kept_dtype("float32" if dtype is None else dtype), dtype is not None
+        self._chunk_rows = 0
         self._allow_zero = allow_zero
         self._notes = list(notes)
         self._source = dict(source or {})
         self._labels: Labels | None = None
-        self._label_blocks: dict[str, list[ArrayLike]] = {}
+        self._label_blocks: dict[str, list[NDArray[Any]]] = {}
         self._hasher, self._chunk_digests = ContentHasher(), list[str]()
         self._features: zarr.Array[Any] | None = None
-        self._unit = np.empty((0, dim), dtype=self.dtype)
+        # Of a store that is there already: its parts, rows of zeros, and the number of rows that are written again.
+        self._parts: tuple[StorePart, ...] = FIRST_PART
+        self._zeros_before, self._again = Offenders(), 0
+        self._unit: FeatureArray = np.empty((0, 0), np.float32)
         self._filled = self._written = 0
         self._behind: deque[Future[None]] = deque()
         self.faults = RowFaults()
@@ -320,7 +347,7 @@ class FeatureWriter(StoreWriter):
     @property
     def n_rows(self) -> int:
         """Rows appended so far."""
-        return self._written + self._filled
+        return self._written + self._filled - self._again
 
     def append(
         self,
@@ -337,34 +364,62 @@ class FeatureWriter(StoreWriter):
         Parameters
         ----------
         features
-            (rows, dim), any number of rows.
+            (rows, dim), any number of rows; also torch tensors, of any device.
         pids, camids, item_ids, columns, image_paths
             (rows,) as in `FeatureSet.from_arrays`; every block must give the same ones.
 
         Raises
         ------
         InputError
-            If the block has another width or a value that cannot be kept.
+            If the block has another width, other labels than earlier ones, or a value that cannot be kept.
         """
-        block = np.asarray(features) if np.size(features) == 0 else as_feature_array(features)
-        if block.ndim != 2 or block.shape[1] != self._dim:
+        held = to_numpy(features)
+        block = held if isinstance(held, np.ndarray) and not len(held) else as_feature_array(held)
+        if block.ndim != 2 or block.shape[1] != (self._dim or block.shape[1]):
             raise InputError(f"a block of shape {block.shape} does not fit a store of {self._dim} columns")
         given: dict[str, ArrayLike | None] = {
             "pids": pids, "camids": camids, "item_ids": item_ids, "image_paths": image_paths
         }  # fmt: skip
         given |= {COLUMN_PREFIX + name: values for name, values in (columns or {}).items()}
-        blocks = {name: values for name, values in given.items() if values is not None}
+        blocks = {name: as_column(values, name) for name, values in given.items() if values is not None}
         if self.n_rows and blocks.keys() != self._label_blocks.keys():
             raise InputError(
                 f"this block gives {sorted(blocks) or 'no labels'}, "
                 f"earlier ones {sorted(self._label_blocks) or 'none'}; give the same labels with every block"
             )
         for name, values in blocks.items():
-            self._label_blocks.setdefault(name, []).append(values)
+            if len(values) != len(block):
+                raise InputError(
+                    f"{name} has {counted(len(values), 'entry')} for {counted(len(block), 'row')} of features; give "
+                    "one per row"
+                )
+            is_text = [each.dtype.kind == "U" for each in (*self._label_blocks.get(name, ())[:1], values)]
+            if len(values) and any(is_text) and not all(is_text):
+                raise InputError(f"{name} are text in one block and numbers in another; give all in one form")
+        if not len(block):
+            return
+        if not self._chunk_rows:
+            self._settle(block)
+        if self.dtype.itemsize < natural_dtype(block.dtype).itemsize and not self._rounds:
+            raise InputError(
+                f"earlier blocks are {self.dtype.name} and this one is {block.dtype.name}, which would be rounded; "
+                f"give all in one dtype, or name the one in which they are kept (dtype={self.dtype.name!r})"
+            )
+        for name, values in blocks.items():
+            # The caller may fill its array with the labels of the next block.
+            self._label_blocks.setdefault(name, []).append(np.array(values))
         note = conversion_note(block.dtype, self.dtype)
         if note and note not in self._notes:
             self._notes.append(note)
         self._take(block)
+
+    def _settle(self, block: NDArray[Any]) -> None:
+        """Settle what the first block determines."""
+        self._dim = block.shape[1]
+        if not self._rounds:
+            self.dtype = natural_dtype(block.dtype)
+        self._chunk_rows = chunk_length(self._dim * self.dtype.itemsize, self._expected_rows, self._given_chunk_rows)
+        self._unit = np.empty((0, self._dim), self.dtype)
 
     def _take(self, block: NDArray[Any]) -> None:
         step = max(1, _SCANNED_BYTES // (self._dim * self.dtype.itemsize))
@@ -376,12 +431,16 @@ class FeatureWriter(StoreWriter):
             # Digests are of the bytes that are written, which a memory map might give otherwise a second time.
             rows = self._unit[self._filled : self._filled + take]
             rows[:] = convert_rows(block[start : start + take], self.dtype, self.n_rows)
-            self.faults += find_faults(rows, self.n_rows)
+            self._examine(rows)
             self._hasher.update(rows)
             self._filled += take
             start += take
             if self._filled == self._chunk_rows:
                 self._flush()
+
+    def _examine(self, rows: FeatureArray) -> None:
+        """Look for faults in the next rows."""
+        self.faults += find_faults(rows, self.n_rows)
 
     def _grow(self) -> None:
         # Grown step by step, so that a small set of unknown size takes little memory.
@@ -395,8 +454,8 @@ class FeatureWriter(StoreWriter):
             if self._features is None:
                 self._features = create_array(
                     self._group,
-                    "features",
-                    (self._expected_rows or self._chunk_rows, self._dim),
+                    FEATURES,
+                    (self._expected_rows or stop, self._dim),
                     self.dtype,
                     self._chunk_rows,
                     fill_value=float("nan"),
@@ -441,14 +500,14 @@ class FeatureWriter(StoreWriter):
                 f"{n_rows} rows were given for {self.uri}, expected {self._expected_rows or 'at least one'}"
             )
         self.faults.refuse_non_finite(f"features of {self.uri}")
-        if self._features is None and self._filled < self._chunk_rows:
+        if not self._chunk_digests and self._filled < self._chunk_rows:
             # A set shorter than one chunk: do not pad it to a full one.
             self._chunk_rows = self._filled
         if self._filled:
             self._flush()
         self._wait(0)
         self._unit = np.empty((0, self._dim), dtype=self.dtype)
-        labels = self._labels if self._labels is not None else self._gathered_labels(n_rows)
+        labels = self._all_labels(n_rows)
         if "pids" not in labels:
             raise InputError(f"no pids were given for {self.uri}; every row needs an identity")
         with storage_errors(self.uri, writing=True):
@@ -458,25 +517,28 @@ class FeatureWriter(StoreWriter):
             }
         digests = {name: entry.digest for name, entry in entries.items()}
         manifest = Manifest(
-            n_rows=n_rows,
+            n_rows=self._hasher.n_rows,
             dim=self._dim,
             dtype=self.dtype.name,
             chunk_rows=self._chunk_rows,
             chunk_digests=tuple(self._chunk_digests),
             labels=entries,
             allow_zero=self._allow_zero,
-            zero_rows=self.faults.zero,
+            zero_rows=self._zeros_before + self.faults.zero.after(self._hasher.n_rows - n_rows),
             notes=tuple(self._notes),
+            # Before the last block, which may be a short one, is closed.
+            block_digests=self._hasher.whole_blocks.hex(),
             content_digest=self._hasher.finish(self._dim, self.dtype, digests),
             source=self._source,
+            parts=self._parts,
         )
         self._marker = manifest.to_json()
 
-    def _gathered_labels(self, n_rows: int) -> Labels:
-        whole = {
-            name: np.concatenate([as_column(values, name) for values in blocks])
-            for name, blocks in self._label_blocks.items()
-        }
+    def _all_labels(self, n_rows: int) -> Mapping[str, NDArray[Any]]:
+        """Labels of all rows of the store."""
+        if self._labels is not None:
+            return self._labels
+        whole = {name: np.concatenate(blocks) for name, blocks in self._label_blocks.items()}
         return make_labels(n_rows, **label_arguments(whole)) if "pids" in whole else {}
 
     def abort(self) -> None:

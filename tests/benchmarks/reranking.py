@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from reid_dist import FeatureSet, evaluate, nearest
-from reid_dist.stages.reranking import RERANKERS, parse_rerank
+from reid_dist.stages.reranking.rerankers import RERANKERS, parse_rerank
 from reid_dist.stores import Workspace
 from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, time_and_peak
 from tests.benchmarks.sets import DIM, LONG_DIM, Model, feature_sets, make_shape, save_sets, write_sets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,16 +41,16 @@ def test_tables_of_80_columns(reid_dist, splits) -> None:
     values = 100 * np.array([report.metrics["mAP"] for report in reports])
     shown = [f"{number:.2f}" for number in (values.mean(), values.std(ddof=1), values.min(), values.max())]
     row = words_of(done.out, "mAP")
-    assert row[1:9:2] == shown
+    assert [row[1], *row[6::2]] == shown
     # t of 2 degrees of freedom that 5 % exceed.
     half = 2.9199856 * values.std(ddof=1) / np.sqrt(3)
-    assert row[9:] == [f"[{values.mean() - half:.2f},", f"{values.mean() + half:.2f}]", "%"]
+    assert row[3:6] == [f"[{values.mean() - half:.2f},", f"{values.mean() + half:.2f}]", "%"]
     assert "90 % interval" in done.out
     for name, value in zip("abc", values, strict=True):
-        assert words_of(done.out, name)[1:3] == [f"{value:.2f}", "%"]
+        assert words_of(done.out, name)[1] == f"{value:.2f}"
     folded = "".join(done.out.split())
-    for number, (name, report) in enumerate(zip("abc", reports, strict=True), 1):
-        assert f"run{number}{splits[name]}({report.result_digest[:16]})" in folded
+    for name, report in zip("abc", reports, strict=True):
+        assert f"{splits[name]}({report.result_digest[:16]})" in folded
         assert f"of{report.counts['n_query']}queries,gallery{report.counts['n_gallery']}rows" in folded
     assert "2degreesoffreedom" in folded
 
@@ -100,18 +99,3 @@ def test_other_conventions_are_averaged_on_request(reid_dist, splits) -> None:
 def test_mistakes_are_reported_in_one_line(reid_dist, splits, names, words, parts) -> None:
     places = [splits.get(name, splits["a"].parent / name) for name in names]
     reid_dist("average", *places, *words).assert_refused(*parts)
-
-
-def test_many_metrics_are_shown_in_several_tables(reid_dist, splits) -> None:
-    metrics = ["mAP", "mINP", "CMC@1", "CMC@5", "CMC@10", "MRR"]
-    runs = []
-    for name in "ab":
-        target = splits["a"].parent / f"many-{name}"
-        report = Report.load(splits[name])
-        replace(report, metrics=report.metrics | {"MRR": 0.5}).save(target)
-        runs.append(target)
-    done = reid_dist("average", *runs)
-    assert max(map(len, done.out.splitlines())) <= 80
-    heads = [line.split()[1:] for line in done.out.splitlines() if line.split()[:1] == ["run"] and "mAP" in line]
-    assert heads == [metrics[:5]]
-    assert [line.split() for line in done.out.splitlines()].count(["run", "MRR"]) == 1

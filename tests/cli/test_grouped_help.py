@@ -12,10 +12,10 @@ from reid_dist.cli.click_options import GroupedCommand, option
 from reid_dist.engine.distances import DISTANCES as REGISTERED_DISTANCES
 from reid_dist.evaluation.options import DISTANCES, PROTOCOLS
 from reid_dist.relevance.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
-from reid_dist.stages.expansion import EXPANSIONS
+from reid_dist.stages.expansion.expansion_steps import EXPANSIONS
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS
 from reid_dist.stages.pooling_job import POOLINGS
-from reid_dist.stages.reranking import RERANKERS
+from reid_dist.stages.reranking.rerankers import RERANKERS
 
 HEADINGS = {
     "evaluate": ["Inputs", "Conventions", "Outputs", "Resources"],

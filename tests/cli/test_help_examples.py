@@ -14,6 +14,7 @@ from reid_dist import FeatureSet
 # `run`, `plan` and their overrides are run in test_command.py, nights and histories where they are tested.
 COMMANDS = (
     "ingest",
+    "append",
     "check",
     "evaluate",
     "pairs",
@@ -73,6 +74,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         rows = np.arange(6) + 4 * rank
         np.savez(tmp_path / "features" / f"rank{rank}.npz", features=features[rows], pids=pids[rows], item_ids=rows)
     (tmp_path / "bad.txt").write_text("item_id\n3\n")
+    FeatureSet.from_arrays(features, pids, camids, np.arange(n, 2 * n), columns=columns).save(tmp_path / "rank1.zarr")
+    more = {"features": features, "pids": pids, "camids": camids, "item_ids": np.arange(2 * n, 3 * n)}
+    np.savez(tmp_path / "today.npz", **more, **{"columns/tracklet": columns["tracklet"]})
+    paths = np.array(["0001_c1s1_1_00.jpg"])
+    FeatureSet.from_arrays(features[:1], pids[:1], camids[:1], image_paths=paths).save(tmp_path / "data" / "named.zarr")
     for path in ("faces.zarr", "g1.zarr", "g2.zarr"):
         store.save(tmp_path / path)
     (tmp_path / "lfw_pairs.txt").write_text("".join(f"{row} {row + 1} {row % 2}\n" for row in range(40)))

@@ -25,7 +25,8 @@ from reid_dist.engine.verification.sampling import LevelBrackets
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.stages.reranking import KReciprocal, parse_rerank
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
+from reid_dist.stages.reranking.rerankers import parse_rerank
 from reid_dist.stages.stage_plan import plan_rerank
 
 MIB = 2**20
@@ -87,12 +88,13 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
 
 
 def test_passes_of_a_plan(reid_dist, pipeline: Path) -> None:
-    """Thresholds come with the ranks, those of the ROC as well."""
+    """Thresholds come with the ranks, those of the ROC as well; intervals of equal error rates take a pass more."""
     words = ("plan", pipeline, "--threads", 1, "--gflops", "1e-6", "--set", "metrics=[mAP,TAR@FAR=0.01,EER]")
-    for roc in ("false", "true"):
-        shown = printed(reid_dist(*words, "--set", f"roc={roc}").out)
-        assert shown["passes"].startswith("1, or 2 if")
-        assert int(shown["time"].split()[1]) == 7
+    for given in (("roc=false", "confidence=null"), ("roc=true", "confidence=null"), ("roc=true", "confidence=0.9")):
+        shown = printed(reid_dist(*words, *(word for text in given for word in ("--set", text))).out)
+        has_intervals = "confidence=0.9" in given
+        assert shown["passes"].startswith("2, or 3 if" if has_intervals else "1, or 2 if")
+        assert int(shown["time"].split()[1]) == (14 if has_intervals else 7)
     assert "passes" not in printed(reid_dist("plan", pipeline).out)
 
 

@@ -26,11 +26,12 @@ def test_splits_prints_and_writes_the_result_of_python(reid_dist, stores, thread
     assert json.loads((output / "splits.json").read_text())["result_digest"] == expected.result_digest
     head, _, table = done.out.partition("\n\n")
     assert head.splitlines()[:2] == ["out", "market1501 \N{MIDDLE DOT} cosine"]
-    lines = table.splitlines()
-    assert lines[0].split() == ["metric", "mean", "spread", "lowest", "highest"]
-    for name, line in zip(expected.metrics, lines[1:], strict=False):
+    lines = [line.split() for line in table.splitlines()]
+    assert lines[0] == ["metric", "mean", "spread", "lowest", "highest", "convention"]
+    for name in expected.metrics:
         values = (expected.metrics[name], expected.spread[name], *np.sort(expected.per_split[name])[[0, -1]])
-        assert line.split() == [name, *" ".join(f"{100 * value:.2f} %" for value in values).split()]
+        row = next(line for line in lines if line[:1] == [name])
+        assert row[1:9] == " ".join(f"{100 * value:.2f} %" for value in values).split()
     assert "4, 2 of each identity, seed 9" in done.out
     assert expected.result_digest[:16] in done.out
     assert "splits: 4/4 tasks" in done.err

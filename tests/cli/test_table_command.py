@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, Report, compare_runs, evaluate
+from reid_dist.reports.documents import FORMATS
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +41,11 @@ def test_console(reid_dist, folders: list[Path]) -> None:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv", "html", "json"])
 def test_files(reid_dist, folders: list[Path], tmp_path: Path, form: str) -> None:
-    output = tmp_path / "new" / "table"
+    output = tmp_path / "new" / f"table{FORMATS[form]}"
     printed = reid_dist("table", *folders, "--format", form)
     assert printed.code == 0
-    done = reid_dist("table", *folders, "--format", form, "--output", output)
+    # The suffix says in which form to write.
+    done = reid_dist("table", *folders, "--output", output)
     assert done.code == 0
     assert output.read_text() == printed.out
     assert printed.out != done.out
@@ -51,7 +53,7 @@ def test_files(reid_dist, folders: list[Path], tmp_path: Path, form: str) -> Non
     expected = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv, "html": table.to_html,
                 "json": table.to_json}[form]()  # fmt: skip
     assert printed.out == expected
-    reid_dist("table", *folders, "--format", form, "--output", output).assert_refused("is there already")
+    reid_dist("table", *folders, "--output", output).assert_refused("is there already")
 
 
 def test_refusals(reid_dist, folders: list[Path], tmp_path: Path) -> None:
@@ -60,4 +62,15 @@ def test_refusals(reid_dist, folders: list[Path], tmp_path: Path) -> None:
     reid_dist("table", *folders, "--metric", "nope").assert_refused("nope")
     outcome = reid_dist("table", *folders, "--output", tmp_path / "x")
     assert outcome.code == 2
-    assert "--output needs a --format other than console" in outcome.err
+    assert "the name x does not say in which form to write; add --format" in outcome.err
+    assert reid_dist("table", *folders, "--json", "--format", "csv").code == 2
+
+
+def test_notes_of_a_level(reid_dist, folders: list[Path]) -> None:
+    none, short, full = (
+        reid_dist("table", *folders, "--format", "latex", "--notes", level).out for level in ("none", "short", "full")
+    )
+    assert "footnotesize" not in none
+    assert "Holm's correction" in short
+    assert "rectangle rule" not in short
+    assert "rectangle rule" in full

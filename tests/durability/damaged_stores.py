@@ -281,6 +281,7 @@ _EXPANSIONS = (
     ("fastreid(k=5,alpha=3,times=2)", "fastreid(k=4,alpha=3,times=1)"),
     ("camera_norm", "camera_norm(ridge=3)"),
     ("whiten(dim=8)", "whiten(dim=6)"),
+    ("l2+whiten(dim=8)", "float16"),
     ("gcr(k1=15)", "gcr(k1=12)"),
     ("gcr(k1=15)", "gcr(k1=15,beta1=0.3)"),
 )

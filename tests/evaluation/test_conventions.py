@@ -38,19 +38,21 @@ def assert_rows_are_runs(table, query, gallery):
     """Every row has the bits of an evaluation with its protocol, distance and metric."""
     runs = defaultdict(list)
     for row in table.rows:
-        runs[row.distance, row.setting.name].append(row)
+        runs[row.run].append(row)
     for rows in runs.values():
         first = rows[0]
         names = [row.metric for row in rows]
+        stages = {"expand": None, "rerank": None, **first.stages.options}
         report = evaluate(
-            query, gallery, protocol=first.protocol, distance=first.distance, metrics=names, confidence=None
+            query, gallery, protocol=first.protocol, distance=first.distance, metrics=names, confidence=None, **stages
         )
         assert [(row.metric, row.value) for row in rows] == list(report.metrics.items()), first.setting
         assert (first.n_query, first.n_valid) == (report.counts["n_query"], report.counts["n_valid"])
 
 
-def rows_of(table, metric="mAP", distance="cosine"):
-    return {row.setting.name: row for row in table.rows if (row.metric, row.distance) == (metric, distance)}
+def rows_of(table, metric="mAP", distance="cosine", also=""):
+    wanted = (metric, distance, also)
+    return {row.setting.name: row for row in table.rows if (row.metric, row.distance, row.stages.name) == wanted}
 
 
 @pytest.mark.slow
@@ -152,8 +154,9 @@ def test_chunks_and_threads_do_not_show(monkeypatch):
 @pytest.mark.slow
 def test_a_cluster_gives_the_same(two_workers):
     query, gallery = made_sets(2)
-    here = conventions(query, gallery, single_shot=True, distances="cosine")
-    there = conventions(query, gallery, single_shot=True, distances="cosine", chunk_rows=16, client=two_workers)
+    request = {"single_shot": True, "distances": "cosine", "also": ["k_reciprocal(k1=5,k2=2)", "float16"]}
+    here = conventions(query, gallery, **request)
+    there = conventions(query, gallery, **request, chunk_rows=16, client=two_workers)
     assert there.to_json() == here.to_json()
 
 
@@ -167,6 +170,101 @@ def test_one_pass_for_each_distance(monkeypatch):
     monkeypatch.setattr("reid_dist.evaluation.convention_passes.run_job", counted)
     conventions(*made_sets())
     assert passes == ["cosine", "euclidean"]
+
+
+# ---- expansions, re-rankings and treatments --------------------------------------------------------------------------
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(
+    ("seed", "request_"),
+    [
+        (1, {"distances": "cosine", "also": ["dba(k=3)+k_reciprocal(k1=5,k2=2)", "flip_sign"]}),
+        (2, {"also": ["top(k_reciprocal(k1=4,k2=2),m=20)", "gnn(k1=6,k2=2)", "treatments"], "single_shot": True}),
+        (3, {"distances": "euclidean", "also": ["l2+aqe(k=2)", "camera_norm(least_rows=5)"]}),
+    ],
+)
+def test_rows_of_what_is_also_tried_are_runs_of_their_own(seed, request_):
+    query, gallery = made_sets(seed)
+    table = conventions(query, gallery, metrics="mAP,CMC@1", **request_)
+    assert_rows_are_runs(table, query, gallery)
+    plain = conventions(query, gallery, metrics="mAP,CMC@1", **{**request_, "also": None})
+    n_plain = sum(row.stages.name == "" for row in table.rows)
+    assert [row.value for row in table.rows[:n_plain]] == [row.value for row in plain.rows]
+    assert {row.run[1] for row in table.rows[n_plain:]} >= {"flip_sign"} or seed == 3
+    assert not any(row.codes for row in table.rows[n_plain:])
+    assert len({row.stages.name for row in table.rows}) > 1
+
+
+def test_treatments_are_what_numpy_makes_of_features():
+    query, gallery = made_sets(7)
+    rows = [side.read(0, side.n_rows) * np.float32(1.2345678) for side in (query, gallery)]
+    sides = [(side.pids, side.camids, side.item_ids) for side in (query, gallery)]
+    given = [FeatureSet.from_arrays(each, *labels) for each, labels in zip(rows, sides, strict=True)]
+    expected = {
+        "float16": [each.astype(np.float16) for each in rows],
+        "flip_sign": [rows[0], -rows[1]],
+        "l2": [(each.astype(float) / np.sqrt((each.astype(float) ** 2).sum(1))[:, None]) for each in rows],
+    }
+    for name, features in expected.items():
+        made = [
+            FeatureSet.from_arrays(each.astype(np.float32), *labels)
+            for each, labels in zip(features, sides, strict=True)
+        ]
+        options = {"distance": "euclidean", "confidence": None}
+        changed, other = evaluate(*given, expand=name, **options), evaluate(*made, **options)
+        assert changed.metrics == other.metrics, name
+        assert changed.expand["name"] == name
+        assert changed.metrics != evaluate(*given, **options).metrics or name == "float16"
+
+
+def test_passes_are_few_and_counted(monkeypatch):
+    passes = []
+
+    def counted(job, *rest):
+        passes.append(job.distance.name)
+        return run_job(job, *rest)
+
+    class Counts(Progress):
+        def __init__(self):
+            self.stages, self.done = {}, 0
+
+        def start(self, totals):
+            self.stages.update(totals)
+
+        def advance(self, stage):
+            self.done += 1
+
+    shown = Counts()
+    monkeypatch.setattr("reid_dist.evaluation.convention_passes.run_job", counted)
+    table = conventions(*made_sets(), metrics="mAP", also=["gnn(k1=6,k2=2)", "l2", "l2"], progress=shown)
+    # gnn is defined by cosine, and under cosine lengths make no difference.
+    assert passes[:4] == ["cosine", "euclidean", "cosine", "euclidean"]
+    assert (shown.stages, shown.done) == ({"passes": 4}, 4)
+    unfit = [note.values for note in table.notes if note.code == "unfit_stages"]
+    assert [(each["stages"].partition("(")[0], each["distance"]) for each in unfit] == [("gnn", "euclidean")]
+    assert info("no_lengths", stages="l2", distance="cosine") in table.notes
+    alone = conventions(*made_sets(), metrics="mAP", distances="cosine", also="l2")
+    assert info("no_lengths", stages="l2", distance="cosine") in alone.notes
+    assert info("also_left_out") not in table.notes
+    assert info("also_left_out") in conventions(*made_sets(), metrics="mAP", distances="cosine").notes
+    n_passes = len(passes)
+    with pytest.raises(InputError, match="passes"):
+        conventions(*made_sets(), also=[f"aqe(k={k})" for k in range(1, 32)])
+    assert len(passes) == n_passes
+
+
+def test_a_target_finds_a_re_ranking():
+    query, gallery = made_sets()
+    report = evaluate(query, gallery, rerank="k_reciprocal(k1=5,k2=2)", metrics="mAP,CMC@1")
+    target = f"mAP={100 * report.metrics['mAP']:.4f}"
+    table = conventions(query, gallery, targets=target, also=["flip_sign", "k_reciprocal(k1=5,k2=2)"])
+    (best,) = {table.rows[place].stages for place in table.candidates[0].rows}
+    assert best.options == {"rerank": best.name}
+    assert best.name.startswith("k_reciprocal(k1=5,k2=2,")
+    described = json.loads(table.to_json())["rows"]
+    assert {row.get("rerank") for row in described} == {None, best.name}
+    assert {row.get("expand") for row in described} == {None, "flip_sign"}
 
 
 @pytest.mark.quick_cases(2)
@@ -330,8 +428,8 @@ def test_no_match():
     table = conventions(*made_sets(), targets="mAP=3.14159")
     assert table.matches == ()
     assert table.candidates
-    assert repr(table).splitlines()[1].split()[-1] == table.rows[table.candidates[0].rows[0]].distance
-    assert repr(table).endswith("more")
+    assert table.records()[0].column("distance")[0].text == table.rows[table.candidates[0].rows[0]].distance
+    assert "rows  the first 20 of " in repr(table)
 
 
 @pytest.mark.parametrize(
@@ -348,6 +446,11 @@ def test_no_match():
         ({"metrics": "EER"}, InputError, "no function of the ranks"),
         ({"metrics": "CMC_single_shot@1"}, InputError, "single_shot=True"),
         ({"distances": "manhattan"}, UnknownNameError, "distance 'manhattan'"),
+        ({"also": "k_reciprocl"}, UnknownNameError, "did you mean 'k_reciprocal'"),
+        ({"also": ["k_reciprocal+aqe(k=3)"]}, InputError, "comes last and alone"),
+        ({"also": "aqe"}, InputError, "number of neighbours"),
+        ({"also": ""}, InputError, "a name or a call"),
+        ({"also": "gnn", "distances": "euclidean"}, InputError, "defined by cosine"),
     ],
 )
 def test_mistakes(options, error, words):

@@ -66,6 +66,13 @@ def test_names_of_the_hit_rate_and_of_recall_are_the_hit_rate_with_a_line(text: 
     assert report.metrics[text] == report.metrics["CMC@5"]
 
 
+@pytest.mark.parametrize("text", ["Recall@K", "recall", "hr@k", "HR", "recall@", "hit rate"])
+def test_names_of_the_hit_rate_without_a_rank_lead_to_it(text: str) -> None:
+    with pytest.raises(InputError, match="needs a rank: Recall@10, for example, which is CMC@10") as refused:
+        parse_metric(text)
+    assert "R@" not in str(refused.value)
+
+
 def test_a_rank_of_the_hit_rate_is_checked() -> None:
     with pytest.raises(InputError, match="must be a positive integer"):
         parse_metric("recall@0")

@@ -268,5 +268,5 @@ def test_the_command(reid_dist, tmp_path) -> None:
     assert f"{same.sum()} genuine, {(~same).sum()} impostor" in shown.out
     assert (tmp_path / "out.json").read_text() == expected.to_json() == reid_dist(*words, "--json").out
     reid_dist(*words, "--output", tmp_path / "out.json").assert_refused("out.json is there already")
-    reid_dist(*words, "--roc").assert_refused("--roc writes the curve into the JSON; add --output FILE or --json")
+    reid_dist(*words, "--roc").assert_refused("--roc writes the curve into the JSON; add --output FILE.json or --json")
     reid_dist("pairs", store.uri, "--pairs", tmp_path / "none.txt").assert_refused("no file with labels at")

@@ -9,7 +9,8 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,15 @@ def _distances(folder: str, **where: Any) -> str:
     return evaluate_distances(block, *_sides(folder), chunk_rows=_TILES, **where).result_digest
 
 
-def _conventions(folder: str, **where: Any) -> str:
-    table = conventions(*_sides(folder), distances=["cosine"], chunk_rows=_TILES, **where)
+def _conventions(folder: str, *, also: Sequence[str] = (), **where: Any) -> str:
+    table = conventions(*_sides(folder), distances=["cosine"], also=also, chunk_rows=_TILES, **where)
     return _array([row.value for row in table.rows])
+
+
+def _equal_error(folder: str, **where: Any) -> str:
+    """With its interval, for which one more pass is made."""
+    report = evaluate(*_sides(folder), metrics="mAP,EER,TAR@FAR=0.1", chunk_rows=_TILES, **where)
+    return report.result_digest + str(report.confidence)
 
 
 def _of_report(function: Callable[..., Any], **options: Any) -> Call:
@@ -100,6 +107,8 @@ CALLS: dict[str, Call] = {
     "evaluate_splits": _of_report(evaluate_splits, repeats=2, protocol="no_cameras", rerank=_SPEC),
     "sweep_parameters": _of_report(sweep_parameters, rerank="k_reciprocal(k2=2)", k1=[4, 5]),
     "conventions": _conventions,
+    "conventions_also": partial(_conventions, also=[_SPEC, "float16+dba(k=2)"]),
+    "evaluate_errors": _equal_error,
     "operating_points": _of_report(operating_points, rerank="k_reciprocal(k1=5,k2=2,variant=paper)"),
     "nearest": _nearest,
     "nearest_within": _nearest_within,

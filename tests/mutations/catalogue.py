@@ -236,6 +236,17 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/importers/torch_files.py", 'if order == "big" else', 'if order != "big" else'),
         ("stores/kept_rows.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
         ("stores/layout.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
+        (
+            "stores/store_appender.py",
+            "if old.file_of_chunk(chunk) != file and folder.size(file) is not None",
+            "if folder.size(file) is not None",
+        ),
+        ("stores/store_appender.py", "part.first_chunk < first_chunk]", "part.first_chunk <= first_chunk]"),
+        ("stores/store_appender.py", "rows[max(0, first_hashed - held.start) :]", "rows"),
+        ("stores/store_appender.py", "for manifest in (old, new)}", "for manifest in (new,)}"),
+        ("stores/objects.py", 'mode={"e_tag": found.meta["e_tag"]}', 'mode="overwrite"'),
+        ("stores/folders.py", "if self.read(name) != expected:", "if self.read(name) is None:"),
+        ("stores/writer.py", ".append(np.array(values))", ".append(values)"),
     ],
     "workspace": [
         ("stores/archive.py", "            if found != identity:\n", "            if found is None:\n"),
@@ -350,9 +361,9 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             'if given["image_root"] == given:',
         ),
         (
-            "cli/saved_text.py",
-            "if output.exists():",
-            "if not output.parent.exists():",
+            "reports/report_files.py",
+            "    if path.exists():",
+            "    if not path.parent.exists():",
         ),
         (
             "cli/plan_command.py",
@@ -365,9 +376,9 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "if found and found[-1][1] <= number - 1:",
         ),
         (
-            "cli/comparison_table.py",
-            'return "0.00" if text in ("+0.00", "-0.00") and difference == 0 else text',
-            'return "0.00" if text in ("+0.00", "-0.00") else text',
+            "reports/tabular/table.py",
+            'return "0.00" if difference == 0 else',
+            'return "0.00" if abs(difference) < 5e-5 else',
         ),
     ],
     "benchmarks": [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,11 @@ def save_model(folder: Path, noise: float, seed: int = 0, *, n_more: int = 0) ->
     return folder
 
 
-def write_suite(folder: Path, models: dict[str, Path], jobs: dict[str, Any], **more: Any) -> Path:
-    """Write a suite of models on one data set."""
+def write_suite(folder: Path, models: Mapping[str, Path | dict[str, Any]], jobs: dict[str, Any], **more: Any) -> Path:
+    """Write a suite of models, paths or fields, on one data set."""
     content = {
         "suite": "small",
-        "models": {name: {"path": str(path)} for name, path in models.items()},
+        "models": {name: each if isinstance(each, dict) else {"path": str(each)} for name, each in models.items()},
         "datasets": {"set": {"query": "{path}/query.zarr", "gallery": "{path}/gallery.zarr"}},
         "jobs": jobs,
         **more,
@@ -59,11 +60,13 @@ def threads(**callbacks: Any) -> NightContext:
     return NightContext(connect=contextlib.nullcontext, **callbacks)
 
 
-def run_night(suite: Path, context: NightContext | None = None, *, most_jobs: int = 99) -> Run:
+def run_night(suite: Path, context: NightContext | None = None, *, most_jobs: int = 99, **options: Any) -> Run:
     """Run the first jobs of a suite, with history and page beside it."""
     read, folder = read_suite(suite), suite.parent
     with History.open(folder / "nights.db") as history:
-        return run_suite(read, [*read.planned()][:most_jobs], history, folder / "nights", context or threads())
+        return run_suite(
+            read, [*read.planned()][:most_jobs], history, folder / "nights", context or threads(), **options
+        )
 
 
 def damage(store: Path) -> None:

@@ -15,6 +15,7 @@ from reid_dist import Report
 from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, TrendGate
+from reid_dist.nightly.gating.trend import announced_once
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import Code, Entry, Estimate, Finding, Run
 from tests.benchmarks.gates import entry_of, report_of
@@ -131,6 +132,31 @@ def test_an_accepted_night_begins_the_trend_and_is_the_reference(nights: Nights)
     assert found[-1][1].baseline == 10
 
 
+def found_trend(verdict: str, **facts: Any) -> Finding:
+    return Finding(gate="trend", verdict=verdict, code=Code.LINE, facts={"n_results": 9, **facts}, baseline=1)
+
+
+@pytest.mark.parametrize(
+    ("past", "repeats", "verdict", "facts"),
+    [
+        ([], None, "better", {}),
+        ([found_trend("undecided")], None, "better", {}),
+        ([found_trend("better"), found_trend("same", as_in=1)], None, "same", {"as_in": 1}),
+        # A verdict that comes and goes is one trend.
+        ([found_trend("better"), found_trend("undecided")], None, "same", {"as_in": 1}),
+        # Nothing is new tonight; it is news with the next features.
+        ([found_trend("undecided"), found_trend("undecided")], 2, "same", {"repeats": 2}),
+        ([found_trend("undecided"), found_trend("same", repeats=1)], None, "better", {}),
+    ],
+)
+def test_a_rise_is_announced_when_it_begins(
+    past: list[Finding], repeats: int | None, verdict: str, facts: dict[str, int]
+) -> None:
+    found = announced_once(found_trend("better"), [*enumerate(past, start=1)], repeats=repeats)
+    assert (found.verdict, found.facts) == (verdict, {"n_results": 9, **facts})
+    assert announced_once(found_trend("worse"), [*enumerate(past, start=1)], repeats=repeats).verdict == "worse"
+
+
 def test_a_rise_is_news_once(nights: Nights) -> None:
     verdicts = [nights.add(0.004 * number, noise=0.04, seed=number)[1].verdict for number in range(14)]
     assert verdicts.count("better") == 1
@@ -139,7 +165,7 @@ def test_a_rise_is_news_once(nights: Nights) -> None:
     # The same features again, whose line rises as well.
     _, trend = nights.add(0.004 * 13, noise=0.04, seed=13)
     assert trend.verdict == "same"
-    assert trend.facts["as_in"] == 14
+    assert trend.facts["as_in"] == first + 1
     assert trend.changes[0].verdict == "better"
 
 

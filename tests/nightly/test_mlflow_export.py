@@ -13,7 +13,7 @@ import example_nights
 import pytest
 
 from reid_dist.errors import InputError, RunFailedError
-from reid_dist.nightly.history.history_values import FAILED, SKIPPED, Estimate, Run
+from reid_dist.nightly.history.history_values import ALARM, FAILED, SKIPPED, Estimate, Run
 from reid_dist.nightly.mlflow_export import export_run, import_mlflow
 from reid_dist.nightly.wording import finding_text
 
@@ -89,7 +89,7 @@ def test_every_entry_is_a_run_with_its_values(tracking_uri: str, night: Run) -> 
         assert run.data.params["counts.n_query"] == "3368"
         assert (run.info.end_time - run.info.start_time) / 1000 == pytest.approx(entry.seconds, abs=0.001)
     alarms = [logged(tracking_uri, run_id).data.tags.get("reid_dist.alarm") for run_id in run_ids]
-    assert alarms.count("numbers moved without a cause") == 1
+    assert alarms.count(ALARM) == 1
 
 
 @pytest.mark.slow

@@ -10,6 +10,9 @@ from typing import Any
 import yaml
 from small_nights import save_model, write_suite
 
+from reid_dist.nightly.history.history_values import Code
+from reid_dist.nightly.wording import SIGNS
+
 CODES = "\x1b]0;title\x07\x1b[31m\x9b2J"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -37,42 +40,35 @@ def test_a_night_without_a_history_is_refused(reid_dist, tmp_path: Path) -> None
     assert "Missing option '--history'" in done.err
 
 
-def test_a_gallery_that_grows_every_night_is_reported_as_not_compared(reid_dist, tmp_path: Path) -> None:
-    """Also while mAP falls: nothing tests it, so the night is not a good one."""
-    suite = write_suite(tmp_path, {"ours": tmp_path / "ours"}, {"plain": {}})
+def test_a_job_that_changes_is_reported_as_not_compared(reid_dist, tmp_path: Path) -> None:
+    """Also while mAP falls: nothing tests it, so the night is not a good one unless that is allowed."""
     (tmp_path / "threads.yaml").write_text("kind: threads\n")
-    words = ("nightly", suite, "--history", tmp_path / "nights.db", "--cluster", tmp_path / "threads.yaml")
 
-    def night(noise: float, n_more: int = 0) -> Any:
-        save_model(tmp_path / "ours", noise, n_more=n_more)
-        return reid_dist(*words)
+    def night(noise: float, max_rank: int, *more: str) -> tuple[Any, dict[str, Any]]:
+        save_model(tmp_path / "ours", noise)
+        suite = write_suite(tmp_path, {"ours": tmp_path / "ours"}, {"plain": {"max_rank": max_rank}})
+        words = ("nightly", suite, "--history", tmp_path / "nights.db", "--cluster", tmp_path / "threads.yaml")
+        return reid_dist(*words, *more), json.loads((tmp_path / "nights" / "verdict.json").read_text())
 
-    def files() -> dict[str, str]:
-        return {name: (tmp_path / "nights" / name).read_text() for name in ("index.html", "summary.md", "verdict.json")}
-
-    first = night(0.5)
-    assert first.code == 0, "without a baseline there is nothing to compare with"
-    assert first.out.startswith("run 1 of suite small: nothing failed, nothing is worse\n")
+    first, verdict = night(0.5, 50)
+    assert (first.code, verdict["counts"]["incomparable"]) == (0, 1), "there is nothing to compare with"
     for number, noise in ((2, 1.5), (3, 4.0)):
-        grown = night(noise, 10 * number)
-        assert grown.code == 5
-        ending = "a job could not be compared with its baseline, nothing failed, and no other is worse"
-        assert grown.out.startswith(f"run {number} of suite small: {ending}\n")
-        (line,) = (line for line in grown.out.splitlines() if line.startswith("ours/set/plain: "))
-        lasting = " for 2 nights in a row, since run 2" if number == 3 else ""
-        assert line.startswith(f"ours/set/plain: accuracy not compared{lasting}: mAP ")
-        assert "the conditions changed since run" in line
-        assert "n_gallery" in line
-        # Both values: what the metric was, and what it is.
-        before, after = map(float, re.findall(r"mAP ([\d.]+) % . ([\d.]+) %", line)[0])
-        assert after < before - 5
-        found = files()
-        verdict = json.loads(found["verdict.json"])
-        assert verdict["exit_code"] == 5
+        done, verdict = night(noise, number)
+        assert (done.code, verdict["exit_code"]) == (5, 5)
+        assert first.out.splitlines()[0] != done.out.splitlines()[0]
         assert (verdict["counts"]["uncompared"], verdict["counts"]["incomparable"]) == (1, 0)
-        assert "could not be compared with earlier nights" in verdict["headline"]
-        assert "No gate found a change" not in "".join(found.values())
-        assert found["summary.md"].splitlines()[0].endswith("could not be compared with earlier nights")
-        assert f"mAP {before:.2f} % \N{RIGHTWARDS ARROW} {after:.2f} %" in found["index.html"]
-    again = night(4.0, 30)
-    assert (again.code, again.out.splitlines()[0]) == (0, "run 4 of suite small: nothing failed, nothing is worse")
+        (entry,) = verdict["entries"]
+        assert entry["since"] == (2 if number == 3 else None)
+        found, *_ = entry["findings"]
+        assert (found["code"], found["baseline"]) == (Code.OTHER_JOB, number - 1)
+        (change,) = (each for each in found["changes"] if each["name"] == "mAP")
+        assert change["candidate"] < change["baseline"] - 0.05
+        (line,) = (line for line in done.out.splitlines() if line.startswith("ours/set/plain: "))
+        for value in (change["baseline"], change["candidate"]):
+            assert f"{100 * value:.2f}" in line
+        assert SIGNS["uncompared"].mark in (tmp_path / "nights" / "summary.md").read_text().splitlines()[0]
+    done, verdict = night(4.0, 4, "--allow-incomparable")
+    assert (done.code, verdict["exit_code"], verdict["counts"]["uncompared"]) == (0, 0, 1)
+    assert "not compared" in done.out.splitlines()[0], "it is allowed, and said all the same"
+    again, verdict = night(4.0, 4)
+    assert (again.code, verdict["counts"]["same"]) == (0, 1)

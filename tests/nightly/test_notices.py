@@ -16,7 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from reid_dist.nightly.delivery import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
-from reid_dist.nightly.history.history_values import FAILED, SKIPPED, Change, Code, Entry, Estimate, Run
+from reid_dist.nightly.history.history_values import FAILED, SKIPPED, VERDICTS, Change, Code, Entry, Estimate, Run
+from reid_dist.nightly.outcomes import OUTCOMES
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports.comparison import ChangedQuery
@@ -25,19 +26,7 @@ NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
 INTEGER = {"type": ["integer", "null"]}
 TEXTS = {"type": "array", "items": TEXT}
-OUTCOMES = [
-    "failed",
-    "alarm",
-    "worse",
-    "uncompared",
-    "skipped",
-    "incomparable",
-    "undecided",
-    "accepted",
-    "better",
-    "same",
-]
-VERDICT = {"enum": ["better", "same", "worse", "undecided", "incomparable"]}
+VERDICT = {"enum": [*VERDICTS]}
 
 
 def exactly(properties: dict[str, object]) -> dict[str, object]:
@@ -87,7 +76,7 @@ ENTRY = exactly(
         **dict.fromkeys(["name", "model", "dataset", "job", "reason", "accepted", "started", "report"], TEXT),
         "labels": {"type": "object", "additionalProperties": TEXT},
         "state": {"enum": ["done", "failed", "skipped"]},
-        "outcome": {"enum": OUTCOMES},
+        "outcome": {"enum": [*OUTCOMES]},
         "regression": {"type": "boolean"},
         "since": {"type": ["integer", "null"]},
         "findings": {"type": "array", "items": FINDING},
@@ -215,8 +204,8 @@ def test_the_summary_is_a_headline_a_list_and_a_table(runs: list[Run]) -> None:
     tokens = parsed(text)
     (heading,) = inside(tokens, "heading")
     assert shown(heading[0]).endswith(
-        "Of 9 jobs, 1 failed, 1 moved without a cause, 2 are worse, 1 could not be compared with earlier nights and "
-        "1 was skipped"
+        "Of 9 jobs, 1 failed, 1 moved without a cause, 2 are worse, 1 was not compared with its baseline and 1 was "
+        "skipped"
     )
     links = [child.attrs["href"] for token in tokens for child in token.children or [] if child.type == "link_open"]
     assert links == ["index.html"]

@@ -318,7 +318,7 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(
     run = run_night(suite)
     assert run.exit_code == 4
     (accuracy,) = (finding for finding in run.entries[0].findings if finding.gate == "accuracy")
-    assert accuracy.alarm == "numbers moved without a cause"
+    assert (accuracy.alarm, accuracy.facts["moved"]["run"]) == (ALARM, 1)
     # And again until it is accepted.
     assert run_night(suite).exit_code == 4
     with History.open(tmp_path / "nights.db") as history:

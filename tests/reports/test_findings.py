@@ -154,6 +154,9 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "no_valid_query_under": [{"conventions": ["market1501", "market1501, pid -1 kept"]}],
     "ranks_alike": [{"distance": "euclidean", "other": "cosine"}],
     "euclidean_ranks": [{}],
+    "no_lengths": [{"stages": "l2", "distance": "cosine"}],
+    "unfit_stages": [{"stages": "gnn(k1=26)", "distance": "euclidean", "why": "gnn is defined by cosine similarities"}],
+    "also_left_out": [{}],
 }
 PARTS = Finding("tied_pairs", WARNING, {"n": 4, "n_pairs": 6}, ("split", 3, 10, 0))
 

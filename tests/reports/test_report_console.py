@@ -99,8 +99,7 @@ def test_standard_output_by_default(report: Report, capsys: pytest.CaptureFixtur
 
 def test_intervals_are_printed_beside_values(full_report: Report) -> None:
     lines = printed(full_report).splitlines()
-    (head,) = (line for line in lines if line.split()[:1] == ["metric"])
-    assert "95 % interval" in head
+    assert "95 % interval" in next(line for line in lines if line.split()[:1] == ["metric"])
     first = next(line for line in lines if line.split()[:1] == ["mAP"])
     assert f"{100 * full_report.metrics['mAP']:.2f} % [41.23, 45.67] %" in " ".join(first.split())
     assert "1,000 resamples of the query identities" in " ".join(printed(full_report).split())
@@ -111,8 +110,7 @@ def test_bounds_ties_and_verification_are_printed(full_report: Report) -> None:
     for words in (
         "between 12.00 and",
         "18.75 %",
-        "optimistic as ranked pessimistic",
-        f"mAP 50.00 % {100 * full_report.metrics['mAP']:.2f} % 25.00 %",
+        "optimistic is the highest value that an order of tied items gives",
         "49,378 genuine pairs, 30,987,654 impostor pairs, 1,900 mated queries, 44 non-mated queries",
         "TAR@FAR=0.001: 0.31251234",
         "DIR@FAR=0.01: none: every pair is accepted",

@@ -7,8 +7,6 @@ import io
 import itertools
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import run
+from pages import Page, tables
 
 from reid_dist import Report, compare, compare_runs
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import bootstrap_intervals, bootstrap_p_values
+from reid_dist.reports.tables import ShownRuns
 from reid_dist.reports.tables.letters import compact_letters, holm
+from reid_dist.reports.tables.run_table_values import NEAR_BEST
 
 PIDS = np.arange(80)
 
@@ -126,22 +127,19 @@ def test_rows_are_ranked_and_what_does_not_differ_from_the_best_has_a_dagger(run
     assert [(cell.is_best, cell.is_near_best) for row in group.ranked for cell in row.cells] == [
         (True, False), (False, True)
     ]  # fmt: skip
-    best, lower = (f"{100 * row.cells[0].value:.2f}" for row in group.ranked)
-    rows = [line for line in table.to_markdown().splitlines() if line.startswith("| ")][2:]
-    assert rows == [f"| best | **{best}** |", f"| lower | {lower}<sup>\N{DAGGER}</sup> |"]
-    assert (
-        "\N{DAGGER} does not differ significantly from the best value at 5 %: the larger p-value" in table.to_markdown()
-    )
-    assert rf"\textbf{{{best}}} \\" in table.to_latex()
-    assert rf"{lower}\textsuperscript{{\textdagger}} \\" in table.to_latex()
-    assert f"{lower}<sup>\N{DAGGER}</sup>" in table.to_html()
-    lettered = table.to_markdown(letters=True)
-    assert f"{lower}<sup>a</sup>" in lettered
-    assert "runs that share a letter do not differ at 5 %" in lettered
+    (shown,) = table.tables()
+    assert [(cell.is_best, cell.mark) for cell in shown.column("mAP")] == [(True, ""), (False, NEAR_BEST)]
+    (note,) = (note for note in shown.notes if note.name == NEAR_BEST)
+    assert note.needed
+    assert "at 5 %: the larger p-value" in note.text
+    assert table.to_markdown().count("<sup>\N{DAGGER}</sup>") == table.to_latex().count(r"{\textdagger}") == 1
+    (lettered,) = ShownRuns(table, letters=True).tables()
+    assert [cell.mark for cell in lettered.column("mAP")] == ["a", "a"]
+    assert [note.name for note in lettered.notes][:1] == ["letters"]
     # Of runs that all differ from the best, nothing is marked, and a note says so.
-    differing = compare_runs([runs[0], runs[2]], metrics="mAP").to_markdown()
-    assert "<sup>" not in differing
-    assert "every tested value differs significantly from the best one of its column at 5 %" in differing
+    (differing,) = compare_runs([runs[0], runs[2]], metrics="mAP").tables()
+    assert not any(cell.mark for cell in differing.column("mAP"))
+    assert [note.name for note in differing.notes][:1] == ["test"]
 
 
 def test_two_runs_agree_with_their_comparison(runs: list[Report]) -> None:
@@ -208,74 +206,30 @@ def hostile(runs: list[Report]):
     return compare_runs(runs, names=[HOSTILE, "two\nlines", "three"], metrics=["mAP"])
 
 
-def test_markdown(hostile) -> None:
-    text = hostile.to_markdown(intervals=True, letters=True)
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
-    assert {len(each) for each in cells} == {2}
-    # The best comes first.
-    assert re.sub(r"\\(.)", r"\1", cells[4][0]).strip() == HOSTILE
-    assert cells[3][0].strip() == "two lines"
-    value = f"{100 * hostile.groups[0].rows[2].cells[0].value:.2f}"
-    assert cells[2][1].strip().startswith(f"**{value}**<sup>a</sup><br>[")
-    assert "<sup>" not in cells[4][0]
-
-
-def latex_text(text: str) -> str:
-    """What LaTeX prints for a text of this table; nothing else is a command in it."""
-    named = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textless": "<", "textgreater": ">",
-             "textbar": "|", "textdagger": "\N{DAGGER}"}  # fmt: skip
-    return re.sub(r"\\([a-z]+)\{\}|\\([#$%&_{}])", lambda found: named[found[1]] if found[1] else found[2], text)
-
-
-def test_latex_is_well_formed(hostile) -> None:
-    text = hostile.to_latex(intervals=True)
-    lines = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-    for line in lines:
-        assert len(re.findall(r"(?<!\\)&", line)) == 1
-    assert latex_text(lines[3].partition(" & ")[0]) == HOSTILE
-    assert not re.search(r"(?<!\\)[#$^~]", text)
-    depth = 0
-    for token in re.findall(r"\\.|[{}]", text):
-        depth += {"{": 1, "}": -1}.get(token, 0)
-        assert depth >= 0
-    assert depth == 0
-    for command in ("toprule", "midrule", "bottomrule", "begin{tabular}{lr}", "end{tabular}"):
-        assert rf"\{command}" in text
-
-
-def test_no_name_is_an_argument_of_the_row_or_rule_before_it(runs: list[Report]) -> None:
-    """`\\\\` and the rules of booktabs take ``[…]`` and ``*`` from the next line, too."""
-    names = ["[ours] ResNet", "*baseline", "[2pt]"]
-    text = compare_runs(runs, names=names, metrics=["mAP"]).to_latex()
-    assert not re.search(r"(\\\\|\\[a-z]*rule)\s*[\[*]", text)
-    cells = [line.partition(" & ")[0] for line in text.splitlines() if line.endswith(r"\\") and " & " in line]
-    assert [re.sub(r"^\{(.)\}", r"\1", cell) for cell in cells[1:]] == names[::-1]
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(hostile, tmp_path: Path) -> None:
-    opening, closing = r"\documentclass{article}\usepackage{booktabs}\begin{document}", r"\end{document}"
-    (tmp_path / "table.tex").write_text(opening + hostile.to_latex(intervals=True) + closing)
-    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout[-2000:]
+def test_the_first_metric_sorts_the_rows_and_intervals_are_on_request(hostile) -> None:
+    (plain,), (full,) = hostile.tables(), ShownRuns(hostile, intervals=True).tables()
+    assert [cell.text for cell in plain.column("run")] == ["three", "two\nlines", HOSTILE]
+    assert [cell.ends for cell in plain.column("mAP")] == [None] * 3
+    interval = hostile.groups[0].rows[2].cells[0].interval
+    assert full.column("mAP")[0].ends[1:] == (interval.low, interval.high)
+    assert [column.head for column in full.shown] == ["run", "mAP"]
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1+cmd", "-2+3", "@SUM(A1)", "\tx", "\uff1dSUM(A1)"])
 def test_no_name_in_csv_is_a_formula(runs: list[Report], name: str) -> None:
     table = compare_runs(runs[:2], names=[name, "-0.5"], metrics=["mAP"])
-    first, second = csv.DictReader(io.StringIO(table.to_csv()))
-    assert first["run"] == f"'{name}"
-    assert second["run"] == "-0.5", "a number is none"
-    assert float(first["mAP"]) == runs[0].metrics["mAP"]
+    found = {float(row["mAP"]): row["run"] for row in csv.DictReader(io.StringIO(table.to_csv()))}
+    assert found[runs[0].metrics["mAP"]] == f"'{name}"
+    assert found[runs[1].metrics["mAP"]] == "-0.5", "a number is none"
 
 
 def test_csv_and_json(hostile, runs: list[Report]) -> None:
-    rows = list(csv.DictReader(io.StringIO(hostile.to_csv())))
-    assert [float(row["mAP"]) for row in rows] == [report.metrics["mAP"] for report in runs]
-    assert [row["mAP letters"] for row in rows] == ["b", "b", "a"]
-    assert rows[0]["run"] == HOSTILE
+    rows = {row["run"]: row for row in csv.DictReader(io.StringIO(hostile.to_csv()))}
+    assert [float(rows[name]["mAP"]) for name in (HOSTILE, "two\nlines", "three")] == [
+        report.metrics["mAP"] for report in runs
+    ]
+    assert [row["mAP best"] for row in rows.values()] == ["1", "0", "0"]
+    assert rows[HOSTILE]["result_digest"] == runs[0].result_digest
     document = json.loads(hostile.to_json())
     entry = document["groups"][0]["rows"][2]
     assert entry["metrics"]["mAP"]["value"] == runs[2].metrics["mAP"]
@@ -288,5 +242,8 @@ def test_the_page(runs: list[Report]) -> None:
     text = compare_runs([runs[0], runs[2]], names=names, metrics="mAP").to_html()
     assert "<script" not in text
     assert text.count('<svg class="plot"') == 1
-    assert "mAP: " in text
-    assert re.search(r"\d+ queries lost, \d+ gained", text)
+    parsed = Page(text)
+    assert re.search(r"mAP: \d+ queries lost, \d+ gained", parsed.text)
+    changes = next(table for table in tables(text) if table[0][-1] == "verdict")
+    assert [row[0] for row in changes[1:]] == ["mAP"]
+    assert changes[1][-1] == "better"

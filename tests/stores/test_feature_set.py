@@ -256,8 +256,8 @@ class TestOpenRefuses:
     def test_a_newer_format(self, tmp_path: Path) -> None:
         FeatureSet.from_arrays(np.ones((3, 2), np.float32), [1, 2, 3]).save(tmp_path / "a.zarr")
         group = zarr.open_group(tmp_path / "a.zarr")
-        group.attrs["reid_dist"] = group.attrs["reid_dist"] | {"format_version": 2}
-        with pytest.raises(StoreError, match=r"format version 2.*update"):
+        group.attrs["reid_dist"] = group.attrs["reid_dist"] | {"format_version": 3}
+        with pytest.raises(StoreError, match=r"format version 3.*update"):
             FeatureSet.open(tmp_path / "a.zarr")
 
     def test_shards_of_an_earlier_release(self, tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from reid_dist.engine.reductions.impostor_counts import (
 )
 from reid_dist.engine.reductions.key_counts import KeyCounts
 from reid_dist.engine.reductions.reduction import Reduction
-from reid_dist.relevance.protocols import REASONS
+from reid_dist.relevance.protocols import NOT_COUNTED
 
 _BRACKETS = "brackets"
 
 
 def visibility_of(block: QueryBlock) -> Visibility:
     """Visibility of the impostors of a block of queries."""
-    counted = block.relevance.reason != REASONS.index("camera_not_counted")
+    counted = block.relevance.reason != NOT_COUNTED
     return Visibility(block.relevance.hidden, block.labels.mask, counted, block.scorer.falling_scale)
 
 

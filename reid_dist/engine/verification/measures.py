@@ -22,7 +22,7 @@ from reid_dist.engine.outputs.nearest_rows import Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
 from reid_dist.metrics.metric import NEAREST, PAIRS, PROBES, Metric
-from reid_dist.relevance.protocols import REASONS
+from reid_dist.relevance.protocols import NOT_COUNTED
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -36,8 +36,6 @@ ROC_RATES: tuple[str, ...] = (
 )
 """False accept rates of the ROC: five per decade from 1e-6 to 1, evenly spaced in the logarithm.  Decimals, as the rate
 of ``TAR@FAR=x``, so that both agree.  Below 1 / N no impostor is accepted, and points differ only in their rate."""
-
-_NOT_COUNTED = REASONS.index("camera_not_counted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def n_nearest(metrics: Sequence[Metric]) -> int:
 
 def pairs_of(ranked: RankedQueries) -> Pairs:
     """Sort the distances of the genuine pairs, and count the impostors."""
-    counted = ranked.reason != _NOT_COUNTED
+    counted = ranked.reason != NOT_COUNTED
     return Pairs(np.sort(ranked.distance), int((ranked.n_kept - ranked.n_relevant)[counted].sum()))
 
 
@@ -269,7 +267,7 @@ def _accuracy_by_votes(metric: Metric, ranked: RankedQueries, probes: Probes, _:
 
 
 def _accuracy_on_unknown(metric: Metric, ranked: RankedQueries, probes: Probes, _: TieRule | None) -> float:
-    unknown = ~probes.mated & (ranked.reason != _NOT_COUNTED)
+    unknown = ~probes.mated & (ranked.reason != NOT_COUNTED)
     if not unknown.any():
         raise no_unknown(metric)
     return _balanced(probes.nearest_kept[unknown] >= metric.threshold, probes.pid[unknown])
@@ -285,7 +283,7 @@ def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes, 
     nearest = probes.nearest_kept.copy()
     nearest[is_correct] = ranked.distance[ranked.indptr[:-1][is_correct]]
     # Queries of other cameras, and those that keep no row, have no answer.
-    answers = np.flatnonzero((ranked.reason != _NOT_COUNTED) & np.isfinite(nearest))
+    answers = np.flatnonzero((ranked.reason != NOT_COUNTED) & np.isfinite(nearest))
     first = {None: answers, "optimistic": ~is_correct[answers], "pessimistic": is_correct[answers]}[rule]
     ordered = is_correct[answers[np.lexsort((first, nearest[answers]))]]
     number = np.flatnonzero(ordered) + 1
@@ -308,7 +306,7 @@ class _OpenSet:
         self.n_mated = int(valid.sum())
         at_first = valid & (ranked.first_rank == 1)
         self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
-        self.non_mated = np.sort(probes.nearest_kept[~probes.mated & (ranked.reason != _NOT_COUNTED)])
+        self.non_mated = np.sort(probes.nearest_kept[~probes.mated & (ranked.reason != NOT_COUNTED)])
         if not len(self.non_mated):
             raise no_unknown(self.metrics[0])
 

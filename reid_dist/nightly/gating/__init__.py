@@ -26,9 +26,13 @@ job, over inputs of the same shape, on the same machine.  The ratio beyond which
 that matters, or what the noise of those runs reaches by itself if that is more; see
 :mod:`reid_dist.nightly.gating.ratios`.
 
-An entry whose accuracy is ``incomparable`` although it has a baseline (another job, other labels or numbers of rows, a
-missing or damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  The
-next night is compared with it all the same.
+An entry whose gallery or queries are other ones than those of the last good run is compared with it on the items that
+both have, see :mod:`reid_dist.nightly.common_items`, and in the first night of these rows with the reference of other
+rows.  The trend begins anew with them.
+
+An entry whose accuracy is ``incomparable`` although it has a baseline (another job, no common items, a missing or
+damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  The next night
+is compared with it all the same.
 
 A gate without enough runs, or with runs whose noise allows every value that occurs, gives the number that it needs.
 

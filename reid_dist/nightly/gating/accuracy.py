@@ -68,10 +68,10 @@ def gate_accuracy(
     if loss is not None and finding.verdict == WORSE:
         finding = replace(finding, facts={**finding.facts, "also": loss.baseline})
     elif loss is not None:
-        finding = _instead(loss, finding)
+        finding = instead_of(loss, finding)
     elif finding.verdict != BETTER and (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None:
-        finding = _instead(gain, finding)
-    return _with_alarm(finding, entry, same_options)
+        finding = instead_of(gain, finding)
+    return with_alarm(finding, entry, same_options)
 
 
 def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | None, gate: AccuracyGate) -> Finding:
@@ -80,7 +80,7 @@ def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | Non
     Differences are paired by split, with Student's t interval of their mean.  Splits that share their queries tell a
     loss from the noise of the galleries alone.
     """
-    return _with_alarm(_means_against(entry, last_good or same_options, gate), entry, same_options)
+    return with_alarm(_means_against(entry, last_good or same_options, gate), entry, same_options)
 
 
 def finding_of_changes(
@@ -163,8 +163,7 @@ def _loss_against_reference(
         return None
     if not _dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
         return None
-    role = Role.LAST_ACCEPTED if reference.entry.accepted else Role.FIRST
-    found = _against(candidate, entry, reference, gate, gate.reference_share, role)
+    found = _against(candidate, entry, reference, gate, gate.reference_share, role_of(reference))
     return found if found.verdict == WORSE else None
 
 
@@ -181,7 +180,12 @@ def _new_gain(
     return None if before.verdict == BETTER else gain
 
 
-def _instead(found: Finding, against_last: Finding) -> Finding:
+def role_of(reference: Past) -> Role:
+    """Return why an entry is a reference."""
+    return Role.LAST_ACCEPTED if reference.entry.accepted else Role.FIRST
+
+
+def instead_of(found: Finding, against_last: Finding) -> Finding:
     """Return a finding against the reference, with the verdict against the last good run."""
     return replace(found, facts={**found.facts, "last": [against_last.verdict, against_last.baseline]})
 
@@ -192,7 +196,7 @@ def _dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: floa
     return any(old is None or new is None or old - new >= smallest - ROUNDING for old, new in values)
 
 
-def _with_alarm(finding: Finding, entry: Entry, earlier: Past | None) -> Finding:
+def with_alarm(finding: Finding, entry: Entry, earlier: Past | None) -> Finding:
     """Return a finding with the alarm of another result of equal inputs and an equal job, if there is one."""
     if earlier is None:
         return finding
@@ -298,7 +302,7 @@ def _tested(metric: MetricComparison, comparison: Comparison) -> Change:
         difference=plain(metric.difference),
         lost=tuple(metric.lost),
     )
-    if metric.untested or metric.interval is None or metric.p_value is None or metric.verdict is None:
+    if metric.untested or metric.interval is None or metric.verdict is None:
         return replace(change, untested=metric.untested)
     return replace(
         change,

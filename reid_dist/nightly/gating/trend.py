@@ -102,15 +102,18 @@ def gate_trend(
     return finding_of_changes(_GATE, fitted, order, Code.LINE, {"n_results": len(series)}, first)
 
 
-def announced_once(found: Finding, before: Finding, run: int) -> Finding:
-    """Return a rising trend as no news, if the finding of the night before, of a run, had a rise already.
+def announced_once(found: Finding, past: Sequence[tuple[int, Finding]], *, repeats: int | None = None) -> Finding:
+    """Return a rising trend as no news, if it was announced in one of the nights behind it, or nothing is new tonight.
 
-    The changes keep their verdicts, by which the next night knows of the rise.  A falling trend stays a loss.
+    `past` are the runs of these nights, oldest first, with their findings; `repeats` is the last run if tonight's
+    result is its.  The changes keep their verdicts.  A falling trend stays a loss until it is accepted.
     """
-    has_risen = any(change.verdict == BETTER for change in before.changes)
-    if found.verdict != BETTER or not has_risen:
+    if found.verdict != BETTER:
         return found
-    return replace(found, verdict=SAME, facts={**found.facts, "as_in": run})
+    announced = [each.facts.get("as_in", run) for run, each in past if each.verdict == BETTER or "as_in" in each.facts]
+    if announced:
+        return replace(found, verdict=SAME, facts={**found.facts, "as_in": announced[-1]})
+    return found if repeats is None else replace(found, verdict=SAME, facts={**found.facts, "repeats": repeats})
 
 
 def tested_metrics(candidate: Report, metrics: Sequence[str]) -> tuple[str, ...]:
@@ -182,11 +185,11 @@ def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -
             verdict = verdict_of(
                 difference, interval, p_value, level=level, n_units=found.n_units, smallest_effect=gate.minimum_effect
             )
-        middle = float(means.mean())
         change = Change(
             name=name,
-            baseline=middle - difference / 2,
-            candidate=middle + difference / 2,
+            # As they were measured; the difference is that of the line.
+            baseline=float(means[0]),
+            candidate=float(means[-1]),
             difference=difference,
             low=interval.low if interval.is_known else None,
             high=interval.high if interval.is_known else None,

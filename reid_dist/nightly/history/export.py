@@ -11,8 +11,8 @@ from reid_dist.core.optional_packages import import_extra
 from reid_dist.nightly.history.chain import SCHEMA
 from reid_dist.nightly.history.history_values import GATES, Entry, Run, run_state
 from reid_dist.nightly.wording import finding_text
-from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.documents import plain
+from reid_dist.reports.tabular.csv_text import write_csv_table
 
 COLUMNS: Final = {
     "run": int, "suite": str, "suite_digest": str, "started": str, "finished": str, "run_state": str, "exit_code": int,

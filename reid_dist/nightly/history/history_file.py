@@ -286,14 +286,14 @@ class History:
         """Return the newest good entry of that name with equal inputs and an equal job; None if there is none."""
         return self._newest_good(suite, name, before, {"input_digest": input_digest, "job_digest": job_digest})
 
-    def reference(self, suite: str, entry: Entry, *, before: int) -> Past | None:
+    def reference(self, suite: str, entry: Entry, *, before: int, any_items: bool = False) -> Past | None:
         """Return the entry that accuracy is compared with over many nights; None if there is none.
 
         The newest accepted entry of the same name and :attr:`Entry.comparison_key` in an earlier run of the suite;
-        where none was accepted, the first good one.
+        where none was accepted, the first good one.  With `any_items` it may have other rows and labels.
         """
         with self._database.reading() as connection:
-            return _reference(connection, suite, entry, before)
+            return _reference(connection, suite, entry, before, any_items=any_items)
 
     def measured(self, suite: str, name: str, *, before: int, last: int) -> list[Past]:
         """Return the newest `last` entries of that name that are done, in earlier runs of the suite; oldest first."""
@@ -441,12 +441,14 @@ def _past(
             yield Past(run, entry_of(document))
 
 
-def _reference(connection: sqlite3.Connection, suite: str, entry: Entry, before: int) -> Past | None:
+def _reference(
+    connection: sqlite3.Connection, suite: str, entry: Entry, before: int, *, any_items: bool
+) -> Past | None:
     """Return the newest accepted comparable entry of the same name, or else the first good one."""
     wanted = {"job_digest": entry.job_digest, "state": DONE}
     first = None
     for past in _past(connection, suite, entry.name, before, wanted):
-        if past.entry.is_good and past.entry.comparison_key == entry.comparison_key:
+        if past.entry.is_good and (any_items or past.entry.comparison_key == entry.comparison_key):
             if past.entry.accepted:
                 return past
             first = past
@@ -499,13 +501,15 @@ def _prune(
 
 
 def _baselines(connection: sqlite3.Connection, runs: Sequence[Run]) -> set[int]:
-    """Return the runs with the last good entry of a name of their suite, and with its reference."""
+    """Return the runs with the last good entry of a name of their suite, and with its references."""
     found: dict[tuple[str, str], set[int]] = {}
     for run in reversed(runs):
         for entry in run.entries:
             if entry.is_good and (run.suite, entry.name) not in found:
-                reference = _reference(connection, run.suite, entry, run.number)
-                found[run.suite, entry.name] = {run.number} | ({reference.run} if reference else set())
+                references = (
+                    _reference(connection, run.suite, entry, run.number, any_items=each) for each in (False, True)
+                )
+                found[run.suite, entry.name] = {run.number, *(each.run for each in references if each is not None)}
     return set().union(*found.values())
 
 

@@ -39,14 +39,23 @@ PER_SPLIT: Final = "per_split"
 UNCOMPARED: Final = "uncompared"
 """Outcome of an entry that has a baseline and is incomparable with it."""
 
-VERDICTS: Final = (BETTER, SAME, WORSE, UNDECIDED, INCOMPARABLE)
-"""Verdicts of a gate."""
+UNPREPARED: Final = "unprepared"
+"""Verdict of a job whose features could not be made."""
+
+STALE: Final = "stale"
+"""Verdict of features that have the content of the last night where new ones are expected."""
+
+VERDICTS: Final = (BETTER, SAME, WORSE, UNDECIDED, INCOMPARABLE, UNPREPARED, STALE)
+"""Verdicts of a gate, the last two of `PREPARATION` alone."""
 
 GATES: Final = ("accuracy", "trend", "speed", "memory")
 """Names of the gates in display order."""
 
-ALARM: Final = "numbers moved without a cause"
-"""Equal inputs and an equal job gave another result."""
+PREPARATION: Final = "preparation"
+"""Name, in place of a gate, in findings about the features of a job."""
+
+ALARM: Final = "moved"
+"""Alarm: equal inputs and an equal job gave another result.  Entries of older versions have words in its place."""
 
 
 class Code(StrEnum):
@@ -67,6 +76,12 @@ class Code(StrEnum):
     NO_LABELS = "no_labels"
     NO_REPORTS = "no_reports"
     UNKNOWN = "unknown"
+    # Features: the `command` ended with `exit_code`, took more than `seconds` or could not be started (`text`), its
+    # output is in `output` and ends with `tail`; or they have the content of the `baseline`.
+    EXITED = "exited"
+    OVERTIME = "overtime"
+    NOT_STARTED = "not_started"
+    STALE = "stale"
     # Too few nights: `n` of `needed`, as `unit`; or as many, but too noisy for their number.
     WAITING = "waiting"
     NOISY = "noisy"
@@ -116,7 +131,8 @@ class Change:
     name: str
     baseline: float | None
     candidate: float | None
-    # Candidate - baseline over the same queries; candidate / baseline for time and memory.
+    # Candidate - baseline over the same queries; candidate / baseline for time and memory; of the trend, the change of
+    # the fitted line between these nights.
     difference: float | None = None
     # Interval of the difference of a metric; for time and memory the ratios beyond which it is better or worse.
     low: float | None = None
@@ -142,7 +158,7 @@ class Change:
 class Finding:
     """Result of one gate for one entry."""
 
-    gate: str  # one of GATES
+    gate: str  # one of GATES, or PREPARATION
     verdict: str  # one of VERDICTS
     code: str = Code.RECORDED  # one of Code
     facts: Mapping[str, Any] = field(default_factory=dict)  # plain values that belong to the code
@@ -249,6 +265,11 @@ class Entry:
         return not self.accepted and any(finding.is_uncompared for finding in self.findings)
 
     @property
+    def is_stale(self) -> bool:
+        """Whether new features were expected and did not come, and nobody has accepted that."""
+        return not self.accepted and any(finding.verdict == STALE for finding in self.findings)
+
+    @property
     def alarm(self) -> str:
         """The first alarm of a gate; empty for none."""
         return next((finding.alarm for finding in self.findings if finding.alarm), "")
@@ -296,8 +317,8 @@ class Run:
 
     @property
     def failures(self) -> tuple[Entry, ...]:
-        """Entries that failed."""
-        return tuple(entry for entry in self.entries if entry.state == FAILED)
+        """Entries that failed, or whose features are not new."""
+        return tuple(entry for entry in self.entries if entry.state == FAILED or entry.is_stale)
 
     def entry(self, name: str) -> Entry | None:
         """Return the entry of that name; None if the run has none."""

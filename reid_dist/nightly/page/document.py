@@ -25,12 +25,12 @@ from reid_dist.nightly.history.history_values import (
     Change,
     Entry,
     Estimate,
+    Finding,
     Run,
 )
-from reid_dist.nightly.outcomes import ACCEPTED, MOVED, OUTCOMES, counted, outcome, removed_jobs, streak
+from reid_dist.nightly.outcomes import ACCEPTED, MOVED, OUTCOMES, counted, outcome, ranked, removed_jobs, streak
 from reid_dist.nightly.page.trend_charts import Point, sparkline, trend_chart
 from reid_dist.nightly.wording import (
-    COSTS,
     KINDS,
     SIGNS,
     cause_text,
@@ -40,6 +40,7 @@ from reid_dist.nightly.wording import (
     estimate_text,
     exit_meaning,
     finding_text,
+    first_metric,
     headline,
     jobs,
     lasting_text,
@@ -87,7 +88,7 @@ def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
     today, earlier = runs[-1], runs[:-1]
     first = headline(today, earlier)
     counts = counted(today)
-    ranked = sorted(enumerate(today.entries, start=1), key=lambda pair: OUTCOMES.index(outcome(pair[1])))
+    numbers = {entry.name: number for number, entry in enumerate(today.entries, start=1)}
     last_nights = runs[-_GLANCE:]
     return {
         "suite": suite,
@@ -98,7 +99,7 @@ def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
         "total": jobs(len(today.entries)),
         "removed": removed_jobs(today, earlier),
         "nights": [(run.number, tick_day(run.started), run.exit_code) for run in last_nights],
-        "jobs": [_job(number, entry, runs, last_nights) for number, entry in ranked],
+        "jobs": [_job(numbers[entry.name], entry, runs, last_nights) for entry in ranked(today)],
         "legend": [SIGNS[name] for name in OUTCOMES],
         "kinds": [(LETTERS[kind], meaning) for kind, meaning in KINDS.items()],
         "n_earlier": len(earlier),
@@ -124,7 +125,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 def _job(number: int, entry: Entry, runs: Sequence[Run], last_nights: Sequence[Run]) -> dict[str, Any]:
     """Return one job: its line, its place among the last nights, and its section."""
     earlier, past = runs[:-1], _past_entries(entry.name, runs)
-    name, value, change = _first_metric(entry, past)
+    name, value, change = first_metric(entry, earlier)
     lasting = streak(entry, reversed(earlier))
     nights = [run.entry(entry.name) for run in last_nights]
     return {
@@ -139,7 +140,7 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], last_nights: Sequence[R
         "lasting": "" if lasting is None else lasting_text(lasting),
         "signs": [None if each is None else SIGNS[outcome(each)] for each in nights],
         "since": _since(entry, earlier),
-        "gates": [(finding.gate, sign_of_finding(finding), finding_text(finding)) for finding in entry.findings],
+        "gates": [_gate(finding) for finding in entry.findings],
         "metrics": _metric_table(entry),
         "lost": _lost(entry),
         "charts": _charts(past),
@@ -150,22 +151,16 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], last_nights: Sequence[R
     }
 
 
-def _first_metric(entry: Entry, past: Sequence[_PastEntry]) -> tuple[str, str, str]:
-    """Return name, value and change of the first gated metric, or else of the first one; of a slow job also its time.
-
-    A job that was not done has no value, and the metric of earlier nights.
-    """
-    # The change since the last good run has priority over that of the trend.
-    changes = {change.name: change for finding in reversed(entry.findings) for change in finding.changes}
-    name = next((each for each in entry.metrics if each in changes), next(iter(entry.metrics), ""))
-    if not name:
-        return next(iter(_metric_names(past)), ""), "-", ""
-    texts = [difference_text(changes[name]) if name in changes else ""]
-    if entry.is_uncompared and name in changes and not texts[0]:
-        texts = [f"before {value_text(name, changes[name].baseline)}"]
-    costs = [(text, changes[each]) for each, text in COSTS.items() if each in changes]
-    texts += [f"{text} {difference_text(change)}" for text, change in costs if change.verdict == WORSE]
-    return name, value_text(name, entry.metrics[name].value), ", ".join(filter(None, texts))
+def _gate(finding: Finding) -> dict[str, Any]:
+    """Return a finding in words, with the end of an output and its address."""
+    output = str(finding.facts.get("output", ""))
+    return {
+        "name": finding.gate,
+        "sign": sign_of_finding(finding),
+        "reason": finding_text(finding),
+        "tail": "\n".join(finding.facts.get("tail", ())),
+        "output": f"./{urllib.parse.quote(output)}" if output else "",
+    }
 
 
 def _since(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any] | None:

@@ -3,84 +3,171 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+import io
+import os
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from reid_dist.core.credentials import without_controls
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, StoreError
 from reid_dist.metrics.metric import headline_metrics, metric_family
+from reid_dist.nightly.github_markdown import escaped, linked, piped
 from reid_dist.nightly.history.history_values import DONE, Entry, Estimate, Run
 from reid_dist.nightly.outcomes import outcome
 from reid_dist.nightly.page.trend_charts import sparkline
-from reid_dist.nightly.wording import SIGNS, estimate_text, value_text, when
+from reid_dist.nightly.wording import (
+    BOARD_TEST,
+    SIGNS,
+    board_sizes,
+    estimate_text,
+    untested_models,
+    value_text,
+    when,
+)
+from reid_dist.reports import Report
 from reid_dist.reports.html import page_environment
+from reid_dist.reports.tables import compare_runs
+from reid_dist.reports.tables.run_table_values import NEAR_BEST
+from reid_dist.reports.tabular.csv_text import write_csv_table
 
 MOST_NIGHTS: Final = 90
 """Number of nights in a trend."""
 
 _MOST_METRICS: Final = 4
 
+Reports = Callable[[int, str], Report]
+"""The report of an entry by the number of its run and its name; StoreError where it is pruned or damaged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A model on one data set and job: its newest good entry with that run, and its newest entry of any kind."""
+    """A model on one data set and job: its newest good entry with that run, and its newest entry of any kind.
 
+    `rank` is that by the first metric, from 1, None without a value; equal values share one.  `best` and `near_best`
+    are the metrics in which it has the best value, and in which it does not differ significantly from the best.
+    """
+
+    rank: int | None
     model: str
     run: Run
     entry: Entry
     newest: Entry
     # Values of every metric, oldest first; None for a night without one.
     past: Mapping[str, tuple[float | None, ...]]
+    best: frozenset[str]
+    near_best: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Models of one data set and job, the best of the first metric first, and why some do not compare."""
+    """Models of one data set and job whose values compare, the best of the first metric first.
+
+    `untested` are the models without values per query, where others were tested.
+    """
 
     suite: str
     dataset: str
     job: str
     metrics: tuple[str, ...]
     standings: tuple[Standing, ...]
-    note: str
+    untested: tuple[str, ...]
 
 
-def boards(history: Sequence[Run], metrics: Sequence[str] = ()) -> list[Board]:
-    """Return the boards of all runs, oldest first; `metrics` are the columns, by default those that papers print."""
-    found: dict[tuple[str, str, str], dict[str, list[tuple[Run, Entry]]]] = {}
+_Good = tuple[Run, Entry]
+
+
+def boards(history: Sequence[Run], metrics: Sequence[str] = (), *, reports: Reports | None = None) -> list[Board]:
+    """Return the boards of all runs, oldest first; `metrics` are the columns, by default those that papers print.
+
+    Models that were evaluated by another job, or on other rows or labels, have a board of their own.  Differences from
+    the best value are tested with `reports`, or not at all.  InputError if no job has an accepted value.
+    """
+    nights: dict[tuple[str, str, str], dict[str, list[_Good]]] = {}
     for run in history:
         for entry in run.entries:
-            models = found.setdefault((run.suite, entry.dataset, entry.job), {})
+            models = nights.setdefault((run.suite, entry.dataset, entry.job), {})
             models.setdefault(entry.model, []).append((run, entry))
-    return [board for key, models in found.items() if (board := _board(key, models, metrics)) is not None]
+    found = []
+    for key, models in nights.items():
+        alike: dict[object, dict[str, _Good]] = {}
+        for model, past in models.items():
+            good = next(((run, entry) for run, entry in reversed(past) if entry.is_good), None)
+            if good is not None:
+                alike.setdefault(good[1].comparison_key, {})[model] = good
+        boards_of_key = (_board(key, each, models, metrics, reports) for each in alike.values())
+        found += [board for board in boards_of_key if board is not None]
+    if not found:
+        raise InputError(
+            "no leaderboard: no job of this history has an accepted value"
+            + (f" of {', '.join(metrics)}" if metrics else "; run `reid-dist nightly` first")
+        )
+    return found
 
 
 def _board(
-    key: tuple[str, str, str], models: Mapping[str, Sequence[tuple[Run, Entry]]], metrics: Sequence[str]
+    key: tuple[str, str, str],
+    good: Mapping[str, _Good],
+    nights: Mapping[str, Sequence[_Good]],
+    metrics: Sequence[str],
+    reports: Reports | None,
 ) -> Board | None:
-    good = {
-        model: next(((run, entry) for run, entry in reversed(nights) if entry.is_good), None)
-        for model, nights in models.items()
-    }
-    names = list(dict.fromkeys(name for found in good.values() if found is not None for name in found[1].metrics))
+    names = list(dict.fromkeys(name for _, entry in good.values() for name in entry.metrics))
     printed = headline_metrics(names) if names else []
     chosen = [name for name in metrics if name in names] if metrics else (printed or names)[:_MOST_METRICS]
     if not chosen:
         return None
-    standings = [
-        Standing(model, *found, models[model][-1][1], {name: _past(name, models[model]) for name in chosen})
-        for model, found in good.items()
-        if found is not None
-    ]
-    standings.sort(key=lambda standing: (_order(chosen[0], standing.entry), standing.model))
-    kinds = {standing.entry.comparison_key for standing in standings}
-    note = "" if len(kinds) == 1 else "these entries differ in job, rows or labels: their values do not compare"
-    return Board(*key, tuple(chosen), tuple(standings), note)
+    near, untested = _tested(good, chosen, reports)
+    values = {name: {model: _order(name, entry) for model, (_, entry) in good.items()} for name in chosen}
+    ranked = sorted(values[chosen[0]].items(), key=lambda pair: (pair[1], pair[0]))
+    standings = []
+    for model, place in ranked:
+        run, entry = good[model]
+        rank = 1 + sum(other < place for _, other in ranked)
+        standings.append(
+            Standing(
+                rank if place < float("inf") else None,
+                model,
+                run,
+                entry,
+                nights[model][-1][1],
+                {name: _past(name, nights[model]) for name in chosen},
+                frozenset(n for n in chosen if len(good) > 1 and values[n][model] == min(values[n].values())),
+                frozenset(n for n in chosen if model in near.get(n, ())),
+            )
+        )
+    return Board(*key, tuple(chosen), tuple(standings), untested)
 
 
-def _past(name: str, nights: Sequence[tuple[Run, Entry]]) -> tuple[float | None, ...]:
+def _tested(
+    good: Mapping[str, _Good], metrics: Sequence[str], reports: Reports | None
+) -> tuple[dict[str, list[str]], tuple[str, ...]]:
+    """Return the models that do not differ significantly from the best, by metric, and those without a report."""
+    known: dict[str, Report] = {}
+    if reports is None or len(good) < 2:
+        return {}, ()
+    for model, (run, entry) in good.items():
+        with contextlib.suppress(StoreError):
+            known[model] = reports(run.number, entry.name)
+    common = [name for name in metrics if all(name in report.metrics for report in known.values())]
+    if len(known) < 2 or not common:
+        return {}, ()
+    (group, *others) = compare_runs(list(known.values()), names=list(known), metrics=common).groups
+    if others:
+        return {}, ()
+    near = {}
+    for at, name in enumerate(common):
+        _, best = min((_order(name, entry), model) for model, (_, entry) in good.items())
+        # From the best value of a model without a report nothing is known to differ.
+        near[name] = [row.name for row in group.rows if row.cells[at].is_near_best and best in known]
+    return near, tuple(model for model in good if model not in known)
+
+
+def _past(name: str, nights: Sequence[_Good]) -> tuple[float | None, ...]:
     values = (
         entry.metrics[name].value if entry.state == DONE and name in entry.metrics else None for _, entry in nights
     )
@@ -96,49 +183,131 @@ def _order(name: str, entry: Entry) -> float:
     return value if family is not None and family.lower_is_better else -value
 
 
-def render_leaderboard(history: Sequence[Run], metrics: Sequence[str] = ()) -> str:
-    """Return the page of the leaderboard; equal runs give equal bytes.
+def _report_path(standing: Standing, folder: Path) -> str:
+    """Return the path of the page of a report from a folder; empty if it is not there."""
+    run, entry = standing.run, standing.entry
+    page = Path(run.folder) / entry.folder / entry.page
+    return Path(os.path.relpath(page, folder)).as_posix() if run.folder and entry.folder and page.is_file() else ""
 
-    InputError if no job has an accepted value.
-    """
-    shown = boards(history, metrics)
-    if not shown:
-        raise InputError(
-            "no leaderboard: no job of this history has an accepted value"
-            + (f" of {', '.join(metrics)}" if metrics else "; run `reid-dist nightly` first")
-        )
+
+def _notes(board: Board) -> list[str]:
+    """Return what the marks of a board mean, and which models have none."""
+    if not any(standing.near_best for standing in board.standings) and not board.untested:
+        return []
+    return [f"{NEAR_BEST} {BOARD_TEST}", *([untested_models(board.untested)] if board.untested else [])]
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+def leaderboard_html(shown: Sequence[Board], folder: Path) -> str:
+    """Return the page of boards for a folder, from which it links to reports; equal runs give equal bytes."""
     environment = page_environment("reid_dist.nightly")
     script = environment.get_template("leaderboard.js").render()
     # The page runs this script alone.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    content = {"boards": [_content(board) for board in shown], "script": script, "digest": digest}
+    contents = [
+        {
+            "title": f"{board.dataset}, {board.job}",
+            "suite": board.suite,
+            "sizes": board_sizes(board.standings[0].entry),
+            "metrics": board.metrics,
+            "notes": _notes(board),
+            "rows": [_row(board, standing, folder) for standing in board.standings],
+        }
+        for board in shown
+    ]
+    content = {"boards": contents, "script": script, "digest": digest}
     return without_controls(environment.get_template("leaderboard.html.j2").render(content))
 
 
-def _content(board: Board) -> dict[str, Any]:
-    return {
-        "title": f"{board.dataset}, {board.job}",
-        "suite": board.suite,
-        "metrics": board.metrics,
-        "note": board.note,
-        "rows": [_row(board, standing) for standing in board.standings],
-    }
+def leaderboard_markdown(shown: Sequence[Board], folder: Path) -> str:
+    """Return boards as GitHub-flavoured Markdown for a folder, from which it links to reports."""
+
+    def lines() -> Iterator[str]:
+        for board in shown:
+            yield from (f"### {escaped(f'{board.dataset}, {board.job}')}", "")
+            yield from (f"{escaped(board.suite)}: {board_sizes(board.standings[0].entry)}", "")
+            yield piped(["Rank", "Model", *map(escaped, board.metrics), "Run"])
+            yield piped(["---:", "---", *["---:"] * len(board.metrics), "---:"])
+            for each in board.standings:
+                values = [_marked(name, each) for name in board.metrics]
+                run = linked(f"{each.run.number}", _report_path(each, folder))
+                yield piped([f"{each.rank or '-'}", escaped(each.model), *values, run])
+            yield ""
+            yield from (f"- {escaped(note)}" for note in _notes(board))
+            yield ""
+
+    return "\n".join(lines())
 
 
-def _row(board: Board, standing: Standing) -> dict[str, Any]:
+def _marked(name: str, standing: Standing) -> str:
+    text = escaped(estimate_text(name, standing.entry.metrics.get(name)))
+    text = f"**{text}**" if name in standing.best else text
+    return f"{text}<sup>{NEAR_BEST}</sup>" if name in standing.near_best else text
+
+
+def leaderboard_csv(shown: Sequence[Board], folder: Path) -> str:
+    """Return one line per model of every board; shares as numbers from 0 to 1, and paths of reports from a folder."""
+    names = list(dict.fromkeys(name for board in shown for name in board.metrics))
+    ends = ("", " low", " high", " best", " near best")
+    heads = ["suite", "dataset", "job", "rank", "model", "run", "started", "seconds", "report"]
+    file = io.StringIO(newline="")
+    write_csv_table(
+        [*heads, *(f"{name}{end}" for name in names for end in ends)],
+        (
+            [
+                *(board.suite, board.dataset, board.job, each.rank, each.model, each.run.number, each.entry.started),
+                *(each.entry.seconds, _report_path(each, folder)),
+                *(cell for name in names for cell in _cells(name, each)),
+            ]
+            for board in shown
+            for each in board.standings
+        ),
+        file,
+    )
+    return file.getvalue()
+
+
+def _cells(name: str, standing: Standing) -> tuple[object, ...]:
+    found = standing.entry.metrics.get(name, Estimate(None))
+    return found.value, found.low, found.high, name in standing.best, name in standing.near_best
+
+
+FORMATS: Final[Mapping[str, Callable[[Sequence[Board], Path], str]]] = {
+    ".html": leaderboard_html,
+    ".md": leaderboard_markdown,
+    ".csv": leaderboard_csv,
+}
+"""What writes boards to a file for its folder, by the suffix of the file."""
+
+
+def _row(board: Board, standing: Standing, folder: Path) -> dict[str, Any]:
     entry, newest = standing.entry, outcome(standing.newest)
+    past = standing.past[board.metrics[0]]
+    path = _report_path(standing, folder)
     return {
+        "rank": standing.rank,
         "model": standing.model,
         "label": entry.labels.get("model", ""),
         "cells": [
-            (name, _key(entry.metrics.get(name)), estimate_text(name, entry.metrics.get(name)))
+            {
+                "name": name,
+                "key": _key(entry.metrics.get(name)),
+                "text": estimate_text(name, entry.metrics.get(name)),
+                "is_best": name in standing.best,
+                "mark": NEAR_BEST if name in standing.near_best else "",
+            }
             for name in board.metrics
         ],
-        "trend": sparkline(board.metrics[0], standing.past[board.metrics[0]]),
-        "change": _change(standing.past[board.metrics[0]]),
+        # Of a single night there is none.
+        "trend": sparkline(board.metrics[0], past) if len(past) > 1 else "",
+        "change": _change(past),
         "seconds": entry.seconds,
         "time": value_text("seconds", entry.seconds) if entry.seconds is not None else "-",
         "run": standing.run.number,
+        # With a leading dot, so that no name of a folder is read as a scheme.
+        "link": f"./{urllib.parse.quote(path)}" if path else "",
         "when": when(entry.started),
         "newest": None if standing.newest == entry else SIGNS[newest],
     }

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from reid_dist.core.findings import Finding
-from reid_dist.core.formatting import joined
+from reid_dist.core.formatting import counted, integer, joined
 from reid_dist.metrics.confidence import Interval
-from reid_dist.reports.documents import JsonResult, plain
-from reid_dist.reports.verdicts import UNDECIDED, WORSE
+from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.tabular.table import (
+    Cell,
+    Column,
+    Kind,
+    Note,
+    Table,
+    interval_head,
+    metric_cell,
+    notes_of,
+    points_cell,
+)
+from reid_dist.reports.verdicts import BETTER, SAME, SMALLEST_P_VALUE, UNDECIDED, WORSE
 
 SCHEMA: Final = 1
 """The version of the comparison as JSON."""
+
+_DIGEST_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +39,13 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.what}: {self.baseline} in the baseline, {self.candidate} in the candidate"
+
+    @property
+    def arrow(self) -> str:
+        """Both values side by side, of digests their first digits."""
+        is_digest = "digest" in self.what or "labels" in self.what
+        before, after = (value[: _DIGEST_DIGITS if is_digest else None] for value in (self.baseline, self.candidate))
+        return f"{self.what}: {before} -> {after}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +96,7 @@ class MetricComparison:
     interval
         Of the difference; None without a test.
     p_value
-        Two-sided, of the hypothesis that nothing changed; None without a test.
+        Two-sided, of the hypothesis that nothing changed; None without a paired test.
     verdict
         ``better``, ``worse``, ``same`` or ``undecided``, see :mod:`reid_dist.reports.verdicts`; None without a test.
     untested
@@ -101,8 +121,8 @@ class MetricComparison:
     lost: tuple[ChangedQuery, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison(JsonResult):
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Comparison(Result):
     """Two runs compared.
 
     Attributes
@@ -119,6 +139,8 @@ class Comparison(JsonResult):
         As they were requested.
     n_query, n_paired, n_units
         Queries of each run; those that are paired; identities (or queries) that were resampled.
+    names
+        Of baseline and candidate in tables.
     baseline_digest, candidate_digest
         Result digests.
     notes
@@ -137,6 +159,7 @@ class Comparison(JsonResult):
     n_query: int
     n_paired: int
     n_units: int
+    names: tuple[str, str] = field(compare=False)
     baseline_digest: str
     candidate_digest: str
     notes: tuple[Finding, ...]
@@ -154,6 +177,8 @@ class Comparison(JsonResult):
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values; what is not a finite number is None."""
         described: dict[str, Any] = plain(asdict(self))
+        # One run may be named in several ways.
+        del described["names"]
         for metric in described["metrics"]:
             metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
         named = {metric.pop("name"): metric for metric in described["metrics"]}
@@ -163,3 +188,82 @@ class Comparison(JsonResult):
             | {"metrics": named, "notes": plain(self.notes)}
             | {"worse": list(self.worse), "undecided": list(self.undecided)}
         )
+
+    def tables(self) -> Sequence[Table]:
+        """Return values, change, p-value and verdict of every metric, and the queries that changed most."""
+        return [self._metrics(), *self.changed_queries()]
+
+    def _metrics(self) -> Table:
+        rows = []
+        for each in self.metrics:
+            ends = None if each.interval is None else (each.interval.low, each.interval.high)
+            values = (metric_cell(each.name, value) for value in (each.baseline, each.candidate))
+            change = points_cell(each.difference, ends)
+            rows.append([Cell(each.name), *values, change, _p_value(each.p_value), Cell(each.verdict or "-")])
+        return Table(
+            title=" against ".join(reversed(self.names)),
+            columns=[
+                Column("metric", Kind.NAME),
+                *(Column(head) for head in ("baseline", "candidate", "change", "p")),
+                Column("verdict", Kind.TEXT),
+            ],
+            rows=rows,
+            notes=[*self._meanings(), *self._facts()],
+            interval_head=interval_head(self.level),
+        )
+
+    def _meanings(self) -> Iterator[Note]:
+        """What the change is, and the verdicts that occur."""
+        found = {metric.verdict for metric in self.metrics}
+        effect = f"{100 * self.minimum_effect:g} points"
+        yield Note("candidate - baseline, in points", "change", True)
+        if SAME in found:
+            yield Note(f"the interval lies within ±{effect}", "same", True)
+        if UNDECIDED in found:
+            yield Note(f"compatible both with no change and with one of {effect} or more", "undecided", True)
+        if found & {BETTER, WORSE}:
+            yield Note(f"better or worse: significant, and at least {effect}", "verdict", True)
+        units = counted(self.n_units, self.unit)
+        yield Note(f"{integer(self.n_resamples)} of {units}, seed {self.seed}", "draws", True)
+
+    def _facts(self) -> Iterator[Note]:
+        digests = (self.baseline_digest, self.candidate_digest)
+        for role, name, digest in zip(("baseline", "candidate"), self.names, digests, strict=True):
+            yield Note(f"{name} ({digest[:_DIGEST_DIGITS]})", role)
+        if self.identical:
+            yield Note("identical: the same result, to the last bit", "")
+        yield Note(f"{integer(self.n_paired)} paired of {integer(self.n_query)}", "queries")
+        for title, differences in (("compared", self.options), ("differs", self.conditions)):
+            yield from (Note(each.arrow, title) for each in differences)
+        yield from (Note(f"{each.name}: {each.untested}", "no test") for each in self.metrics if each.untested)
+        yield from notes_of((), self.notes)
+
+    def changed_queries(self, *, every_metric: bool = False) -> Iterator[Table]:
+        """Yield tables of the queries that changed most under the first metric that is tested, or under each."""
+        tested = [metric for metric in self.metrics if not metric.untested]
+        for metric in tested if every_metric else tested[:1]:
+            queries = [*(("lost", each) for each in metric.lost), *(("gained", each) for each in metric.gained)]
+            if queries:
+                yield Table(
+                    title=f"{metric.name}: {metric.n_lost:,} queries lost, {metric.n_gained:,} gained; those that "
+                    "changed most",
+                    columns=[
+                        Column("", Kind.NAME),
+                        *(Column(head) for head in ("query row", "pid", "camid", "baseline", "candidate", "change")),
+                    ],
+                    rows=[[what, *_changed(metric.name, query)] for what, query in queries],
+                )
+
+
+def _p_value(p_value: float | None) -> Cell:
+    """A p-value in four decimals; none from a finite number of permutations is zero."""
+    if p_value is None:
+        return Cell("-")
+    shown = f"{p_value:.4f}" if p_value >= SMALLEST_P_VALUE else f"<{SMALLEST_P_VALUE:.4f}"
+    return Cell(shown, p_value)
+
+
+def _changed(name: str, query: ChangedQuery) -> list[Cell]:
+    labels = (Cell("-" if label is None else str(label)) for label in (query.row, query.pid, query.camid))
+    values = (metric_cell(name, value) for value in (query.baseline, query.candidate))
+    return [*labels, *values, points_cell(query.candidate - query.baseline)]

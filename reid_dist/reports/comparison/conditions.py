@@ -8,13 +8,14 @@ from typing import Any, Final
 import numpy as np
 
 from reid_dist.core.formatting import short_digests
+from reid_dist.core.nested import differing_fields
 from reid_dist.errors import InputError
 from reid_dist.reports import Report
 from reid_dist.reports.comparison.comparison_values import Difference, Disagreement
-from reid_dist.reports.words import call, flatten, metric_words, scalar
+from reid_dist.reports.words import call, metric_words, scalar
 
-# Entries of a protocol that say what it is, or what is reported under it; values do not depend on them.
-_PROSE: Final = frozenset({"summary", "source", "definition", "reported"})
+# Entry of a protocol that says what is reported under it; values do not depend on it.
+_REPORTED: Final = "reported"
 
 # Options that define metrics.
 _OPTIONS: Final = ("max_rank", "single_shot_draws")
@@ -123,9 +124,9 @@ def _disagreements(what: str, values: Sequence[object]) -> Iterator[Disagreement
         if len(set(texts)) > 1:
             yield Disagreement(what, texts)
         return
-    fields = [{name: text for name, text in flatten(each) if name not in _PROSE} for each in mappings]
-    for name in dict.fromkeys(name for each in fields for name in each):
-        yield from _disagreements(f"{what}.{name}", [each.get(name, "absent") for each in fields])
+    for field in differing_fields(mappings, scalar):
+        if not field.is_prose and field.path[-1] != _REPORTED:
+            yield Disagreement(f"{what}.{field.name}", field.texts)
 
 
 def unlike_queries(baseline: Report, candidate: Report) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.core.findings import Finding, caution
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.errors import InputError
-from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
+from reid_dist.metrics.confidence import Confidence, Interval, bootstrap_intervals, few_units, sign_flip_p_values
 from reid_dist.metrics.metric import exact_mean, parse_metric
 from reid_dist.reports import Report
 from reid_dist.reports.comparison.common_metrics import (
@@ -27,7 +27,14 @@ from reid_dist.reports.comparison.common_metrics import (
 )
 from reid_dist.reports.comparison.comparison_values import ChangedQuery, Comparison, MetricComparison
 from reid_dist.reports.comparison.conditions import differing_conditions, differing_options, refuse_unlike
-from reid_dist.reports.verdicts import ROUNDING, SMALLEST_EFFECT, decidable, verdict_of
+from reid_dist.reports.verdicts import (
+    ROUNDING,
+    SMALLEST_EFFECT,
+    UNDECIDED,
+    decidable,
+    verdict_of,
+    verdict_of_interval,
+)
 
 Float64 = NDArray[np.float64]
 
@@ -50,6 +57,7 @@ def compare(
     minimum_effect: float = SMALLEST_EFFECT,
     allow_different: bool = False,
     n_changed: int = 5,
+    names: Sequence[str] = ("baseline", "candidate"),
 ) -> Comparison:
     """Compare two runs over the same queries.
 
@@ -74,6 +82,8 @@ def compare(
         are in ``conditions``.  Where the runs disagree which queries are valid, those valid in both are paired.
     n_changed
         How many queries to name that gained most, and that lost most.
+    names
+        Of both runs, for tables.
 
     Raises
     ------
@@ -85,8 +95,8 @@ def compare(
     _check_options(minimum_effect, n_changed)
     conditions = tuple(differing_conditions(baseline, candidate))
     refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
-    names, missing = choose_metrics(metrics, (("the baseline", baseline), ("the candidate", candidate)))
-    pairs = {name: pair_values(name, baseline, candidate) for name in names}
+    chosen, missing = choose_metrics(metrics, (("the baseline", baseline), ("the candidate", candidate)))
+    pairs = {name: pair_values(name, baseline, candidate) for name in chosen}
     differences = {name: pair.difference for name, pair in pairs.items() if not pair.untested}
     pids = resampled_units(baseline, unit)
     confidence = bootstrap_intervals(differences, pids, level=level, unit=unit, n_resamples=n_resamples, seed=seed)
@@ -97,7 +107,8 @@ def compare(
             name, metric_value_of(baseline, name), metric_value_of(candidate, name), math.nan, untested=pair.untested
         )
         if pair.untested:
-            compared.append(replace(plain, difference=plain.candidate - plain.baseline))
+            apart = replace(plain, difference=plain.candidate - plain.baseline)
+            compared.append(_by_own_intervals(apart, (baseline, candidate), confidence, minimum_effect))
             continue
         changed = _changes(plain, pair, baseline.per_query, n_changed)
         compared.append(_with_verdict(changed, confidence, p_values[name], minimum_effect))
@@ -116,6 +127,7 @@ def compare(
         n_query=int(baseline.counts["n_query"]),
         n_paired=n_paired,
         n_units=confidence.n_units,
+        names=(names[0], names[1]),
         baseline_digest=baseline.result_digest,
         candidate_digest=candidate.result_digest,
         notes=(*missing, *_cautions(baseline, candidate, confidence)),
@@ -220,6 +232,42 @@ def _with_verdict(
         smallest_effect=minimum_effect,
     )
     return replace(metric, interval=interval, p_value=p_value, verdict=verdict)
+
+
+def _by_own_intervals(
+    metric: MetricComparison, runs: tuple[Report, Report], confidence: Confidence, minimum_effect: float
+) -> MetricComparison:
+    """Compare a metric without values per query by the intervals that both runs have of it, if these are of the level.
+
+    The interval of the difference goes from the lower end of one to the upper end of the other: it is wide enough
+    however much the two values depend on each other, and wider than one of pairs.
+    """
+    ends = [_own_interval(report, metric.name, confidence) for report in runs]
+    before, after = ends
+    if before is None or after is None:
+        return metric
+    # Each end is apart from its value by so much; both add up.
+    low = metric.difference - (metric.candidate - after.low) - (before.high - metric.baseline)
+    high = metric.difference + (after.high - metric.candidate) + (metric.baseline - before.low)
+    is_one_result = runs[0].result_digest == runs[1].result_digest
+    interval = Interval(0.0, 0.0) if is_one_result else Interval(low, high)
+    verdict = UNDECIDED
+    n_units = min(int((report.confidence or {}).get("n_units", 0)) for report in runs)
+    if decidable(n_units, confidence.level):
+        worse_up = parse_metric(metric.name).family.lower_is_better
+        verdict = verdict_of_interval(
+            metric.difference, interval, smallest_effect=minimum_effect, lower_is_better=worse_up
+        )
+    return replace(metric, interval=interval, verdict=verdict, untested="")
+
+
+def _own_interval(report: Report, name: str, confidence: Confidence) -> Interval | None:
+    """Interval of a metric in a report, if it is one of this level and unit."""
+    own = report.confidence
+    if own is None or (own["level"], own["unit"]) != (confidence.level, confidence.unit):
+        return None
+    low, high = own["intervals"].get(name) or (None, None)
+    return None if low is None or high is None else Interval(low, high)
 
 
 def _cautions(baseline: Report, candidate: Report, confidence: Confidence) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import percent
-from reid_dist.reports.csv_text import write_csv_table
+from reid_dist.reports.tabular.csv_text import write_csv_table
 from reid_dist.reports.words import is_share, metric_value
 
 Float64 = NDArray[np.float64]

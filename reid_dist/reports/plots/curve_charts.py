@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from reid_dist.core.formatting import compact, counted, integer, percent, rate
+from reid_dist.reports.entry_checks import INTERVALS
 from reid_dist.reports.plots.chart import (
     Axis,
     Band,
@@ -183,22 +184,43 @@ def distractor_scale(n_rows: Sequence[int]) -> str:
     return "logarithmic" if n_rows and 0 < 10 * min(n_rows) <= max(n_rows) else "linear"
 
 
-def distractor_chart(name: str, curves: Mapping[str, tuple[Sequence[int], Float64]]) -> Chart:
-    """Return a metric, in 0 … 1, against the gallery rows that have entered, ascending; NaN leaves a gap."""
+def size_ends(tables: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Ends]:
+    """Return the known intervals of a metric over gallery sizes, by the name of the run, from breakdowns of runs."""
+    found = {}
+    for run, table in tables.items():
+        ends = np.array(table.get(INTERVALS, {}).get(name, ()), np.float64).reshape(-1, 2)
+        known = np.isfinite(ends[:, 0])
+        if known.any():
+            found[run] = np.array(table["n_rows"], np.float64)[known], ends[known, 0], ends[known, 1]
+    return found
+
+
+def distractor_chart(
+    name: str, curves: Mapping[str, tuple[Sequence[int], Float64]], ends: Mapping[str, Ends] | None = None
+) -> Chart:
+    """Return a metric, in 0 … 1, against the gallery rows that have entered, ascending; NaN leaves a gap.
+
+    `ends` are intervals by the name of the run, at gallery sizes.
+    """
     known = np.concatenate([values[np.isfinite(values)] for _, values in curves.values()])
     if not len(known):
         return empty_chart(f"{name}: no query is valid")
+    known = np.concatenate([known, *(each for _, *of_run in (ends or {}).values() for each in of_run)])
     # A curve that falls from 83 to 79 % would be a level line between 0 and 100 %.
     low = max(0.0, math.floor(float(known.min()) * 20 - 0.5) / 20)
     high = min(1.0, math.ceil(float(known.max()) * 20 + 0.5) / 20)
-    layers: list[Layer] = []
+    layers: list[Layer] = [
+        Band(x=at, low=lower, high=upper, name=run, series=number)
+        for number, run in enumerate(curves)
+        for at, lower, upper in ([ends[run]] if ends and run in ends else [])
+    ]
     for number, (run, (n_rows, values)) in enumerate(curves.items()):
         kept = thinned(len(n_rows))
         x, y = np.array(n_rows, np.float64)[kept], values[kept]
         layers.append(Line(x=x, y=y, name=run, series=number, dotted=True))
         if _is_alone(curves):
-            ends = np.unique(np.flatnonzero(np.isfinite(y))[[0, -1]])
-            layers.append(Dots(x=x[ends], y=y[ends], labelled=True))
+            outer = np.unique(np.flatnonzero(np.isfinite(y))[[0, -1]])
+            layers.append(Dots(x=x[outer], y=y[outer], labelled=True))
     sizes = sorted({size for n_rows, _ in curves.values() for size in n_rows})
     return curves_chart(f"{name} by gallery rows", _size_axis(sizes), share_axis(name, low, high), layers)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from reid_dist.core.formatting import integer, percent, shortened
-from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.plots.chart_svg import WIDTH, at, nothing, svg, text
+from reid_dist.reports.tabular.csv_text import write_csv_table
 
 _LEFT, _TOP, _EDGE = 58, 48, 6
 _ROW = 30

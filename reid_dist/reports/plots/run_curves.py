@@ -13,6 +13,7 @@ from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.metric import curve_family, exact_mean, parse_metric
 from reid_dist.relevance.protocols import ZERO
+from reid_dist.reports.entry_checks import INTERVALS
 from reid_dist.reports.plots.chart import Chart, as_values
 from reid_dist.reports.plots.curve_charts import (
     Ends,
@@ -21,6 +22,7 @@ from reid_dist.reports.plots.curve_charts import (
     precision_recall_chart,
     rank_chart,
     roc_chart,
+    size_ends,
 )
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.verdicts import ROUNDING
@@ -74,11 +76,13 @@ def curve_chart(curve: str, runs: Mapping[str, ReportData], metric: str | None =
             tables = {name: report.breakdowns["gallery_size"] for name, report in runs.items()}
             shown = metric or next(name for name in next(iter(tables.values())) if name not in _NO_METRICS)
             return distractor_chart(
-                shown, {name: (table["n_rows"], as_values(table[shown])) for name, table in tables.items()}
+                shown,
+                {name: (table["n_rows"], as_values(table[shown])) for name, table in tables.items()},
+                size_ends(tables, shown) if bands else None,
             )
 
 
-_NO_METRICS: Final = ("n_rows", "order", "seed")
+_NO_METRICS: Final = ("n_rows", "order", "seed", INTERVALS)
 
 
 def has_curve(report: ReportData, curve: str, metric: str | None = None) -> bool:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
+from reid_dist.metrics.confidence import FEW_UNITS
 from reid_dist.reports import words
-from reid_dist.reports.entry_checks import BREAKDOWN_KEYS, MEAN_OF_GROUPS
+from reid_dist.reports.documents import restored_number
+from reid_dist.reports.entry_checks import BREAKDOWN_KEYS, INTERVALS, MEAN_OF_GROUPS, N_IDENTITIES
 from reid_dist.reports.plots.chart import as_values
-from reid_dist.reports.plots.curve_charts import distractor_chart, distractor_scale
+from reid_dist.reports.plots.curve_charts import distractor_chart, distractor_scale, size_ends
 from reid_dist.reports.plots.heat import HeatMap
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Row, Table, bare_cell, metric_column
 
 _MOST_GROUPS = 40
 _MOST_IDENTITIES = 20
@@ -21,7 +25,7 @@ _MOST_CAMERAS = 32
 _MOST_SIZES = 25
 _MOST_CURVES = 6
 _MOST_MAPS = 4
-_COUNTS = {"n_query": "queries", "n_valid": "valid"}
+_COUNTS = {"n_query": "queries", "n_valid": "valid", N_IDENTITIES: "identities"}
 _OTHERS = {"camera_pair": ("query_camid", "gallery_camid", "n_valid"), "gallery_size": ("n_rows", "order", "seed")}
 
 
@@ -45,32 +49,24 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
         sides = ("query_camid", "gallery_camid")
         n_query, n_gallery = (len(table[side]) for side in sides)
         what = f"{n_query} query x {counted(n_gallery, 'gallery camera')}"
-        labelled = [
-            (value, f" ({query} to {gallery})")
-            for metric in metrics[:1]
-            for query, row in zip(table[sides[0]], table[metric], strict=True)
-            for gallery, value in zip(table[sides[1]], row, strict=True)
-        ]
+        labels = [f"{query} to {gallery}" for query in table[sides[0]] for gallery in table[sides[1]]]
     elif name == "gallery_size":
         what = f"{counted(len(table['n_rows']), 'size')}, rows in {table['order']} order"
-        labelled = [
-            (value, f" ({formatting.compact(size)} {'row' if size == 1 else 'rows'})")
-            for metric in metrics[:1]
-            for size, value in zip(table["n_rows"], table[metric], strict=True)
-        ]
+        labels = [f"{formatting.compact(size)} {'row' if size == 1 else 'rows'}" for size in table["n_rows"]]
     else:
         key = BREAKDOWN_KEYS.get(name, "value")
         what = counted(len(table[key]), "group")
-        labelled = [
-            (value, f" ({BREAKDOWN_KEYS.get(name, name)} {group})")
-            for metric in metrics[:1]
-            for group, value in zip(table[key], table[metric], strict=True)
-        ]
-    known = [(value, label) for value, label in labelled if value is not None]
+        labels = [f"{BREAKDOWN_KEYS.get(name, name)} {group}" for group in table[key]]
+    cells = _cells(name, table, metrics[0]) if metrics else []
+    known = [
+        (value, ends, label)
+        for (value, ends), label in (zip(cells, labels, strict=True) if cells else ())
+        if value is not None
+    ]
     if known:
         low, high = (
-            words.metric_value(metrics[0], value) + label
-            for value, label in (end(known, key=operator.itemgetter(0)) for end in (min, max))
+            " ".join([words.metric_value(metrics[0], value), *_interval(metrics[0], ends), f"({label})"])
+            for value, ends, label in (end(known, key=operator.itemgetter(0)) for end in (min, max))
         )
         what += f", {metrics[0]} {low} to {high}"
     if table.get(MEAN_OF_GROUPS) and known:
@@ -78,10 +74,45 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
     return f"{what} ({where})"
 
 
+_Known = tuple[float | None, Sequence[float | None] | None]
+"""A value and its interval, None where there is none."""
+
+
+def _cells(name: str, table: Mapping[str, Any], metric: str) -> list[_Known]:
+    """Return the values of a metric, of pairs row by row, each with its interval, None without any."""
+    values, ends = table[metric], table.get(INTERVALS, {}).get(metric)
+    if name == "camera_pair":
+        values = [value for row in values for value in row]
+        ends = None if ends is None else [each for row in ends for each in row]
+    return list(zip(values, [None] * len(values) if ends is None else ends, strict=True))
+
+
+def breakdown_columns(name: str, table: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the columns of a breakdown as a flat table, pairs of cameras row by row, NaN for what is not known."""
+    metrics = _metrics(name, table)
+    if name == "camera_pair":
+        first, second = ("query_camid", "gallery_camid")
+        pairs = [(query, gallery) for query in table[first] for gallery in table[second]]
+        columns: dict[str, list[Any]] = {first: [near for near, _ in pairs], second: [far for _, far in pairs]}
+        columns["n_valid"] = [number for row in table["n_valid"] for number in row]
+    else:
+        columns = {
+            column: values for column, values in table.items() if isinstance(values, list) and column not in metrics
+        }
+    for metric in metrics:
+        cells = _cells(name, table, metric)
+        columns[metric] = [restored_number(value) for value, _ in cells]
+        if INTERVALS in table:
+            ends = [(None, None) if each is None else each for _, each in cells]
+            for place, end in enumerate(("low", "high")):
+                columns[f"{metric}_{end}"] = [restored_number(each[place]) for each in ends]
+    return columns
+
+
 def _metrics(name: str, table: Mapping[str, Any]) -> list[str]:
     """Return the columns of metrics of a breakdown."""
     others = _OTHERS.get(name, (BREAKDOWN_KEYS.get(name, "value"), *_COUNTS, MEAN_OF_GROUPS))
-    return [column for column in table if column not in others]
+    return [column for column in table if column not in (*others, INTERVALS)]
 
 
 def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str, Any]:
@@ -100,20 +131,33 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
     most = _MOST_IDENTITIES if name == "identity" else _MOST_GROUPS
     if n_groups > most:
         caption.append(f"report.json has {counted(n_groups - most, 'more row')} under breakdowns.{name}.")
-    heads = [{"camid": "camera", "pid": "pid"}.get(key, name), *_COUNTS.values(), *metrics]
-    rows = [
+    if (n_identities := table.get(N_IDENTITIES)) is not None:
+        caption.append("In brackets: cluster bootstrap intervals over the identities of a row.")
+        few = sum(0 < number < FEW_UNITS for number in n_identities)
+        if few:
+            caption.append(f"They are too narrow in {counted(few, 'row')} with fewer than {FEW_UNITS} identities.")
+    counts = [count for count in _COUNTS if count in table]
+    cells = {metric: _cells(name, table, metric) for metric in metrics}
+    rows: list[Row] = [
         [
             words.scalar(table[key][place]),
-            *(formatting.integer(table[count][place]) for count in _COUNTS),
-            *(_value(metric, table[metric][place]) for metric in metrics),
+            *(formatting.integer(table[count][place]) for count in counts),
+            *(_cell(metric, *cells[metric][place]) for metric in metrics),
         ]
         for place in places[:most]
     ]
     if means := table.get(MEAN_OF_GROUPS):
         caption.append("The last row is the mean of all groups, each with the weight 1.")
-        counts = (formatting.integer(sum(table[count])) for count in _COUNTS)
-        rows.append(["mean of groups", *counts, *(_value(metric, means[metric]) for metric in metrics)])
-    return {"caption": " ".join(caption), "table": {"heads": heads, "rows": rows}}
+        # An identity may have queries in several groups.
+        sums = ("" if count == N_IDENTITIES else formatting.integer(sum(table[count])) for count in counts)
+        rows.append(["mean of groups", *sums, *(_cell(metric, means[metric]) for metric in metrics)])
+    columns = [
+        Column({"camid": "camera", "pid": "pid"}.get(key, name), Kind.NAME),
+        *(Column(_COUNTS[count]) for count in counts),
+        *map(metric_column, metrics),
+    ]
+    title = words.breakdown_title(name)
+    return {"caption": " ".join(caption), "table": Table(title=title, columns=columns, rows=rows)}
 
 
 def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,9 +185,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
         {
             "chart": chart,
             "caption": "In percent. The stronger the colour, the higher.",
-            "table": _matrix(
-                queries, galleries, [[_value(chart.metric, each) for each in row] for row in chart.values]
-            ),
+            "table": _matrix(queries, galleries, [[_cell(chart.metric, each) for each in row] for row in chart.values]),
         }
         for chart in charts
     ]
@@ -160,13 +202,12 @@ def _cut(matrix: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [row[:_MOST_CAMERAS] for row in matrix[:_MOST_CAMERAS]]
 
 
-def _matrix(
-    queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Sequence[str]]
-) -> dict[str, Any]:
-    return {
-        "heads": ["query \\ gallery", *map(str, galleries)],
-        "rows": [[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
-    }
+def _matrix(queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Row]) -> Table:
+    return Table(
+        title=words.breakdown_title("camera_pair"),
+        columns=[Column("query \\ gallery", Kind.NAME), *map(Column, map(str, galleries))],
+        rows=[[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
+    )
 
 
 def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,11 +224,14 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     places = _spread(len(n_rows))
     if len(places) < len(n_rows):
         caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."
-    rows = [[formatting.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
+    cells = {name: _cells("gallery_size", table, name) for name in metrics}
+    rows = [
+        [Cell(formatting.integer(n_rows[at])), *(_cell(name, *cells[name][at]) for name in metrics)] for at in places
+    ]
     charts = [
         {
-            "chart": distractor_chart(name, {"": (n_rows, as_values(table[name]))}),
-            "caption": "The vertical axis need not start at 0.",
+            "chart": distractor_chart(name, {"": (n_rows, as_values(table[name]))}, size_ends({"": table}, name)),
+            "caption": "The vertical axis need not start at 0." + (" Shaded: intervals." if INTERVALS in table else ""),
             "table": None,
         }
         for name in metrics[:_MOST_CURVES]
@@ -196,7 +240,11 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "caption": caption,
         "charts": charts,
-        "table": {"heads": ["gallery rows", *metrics], "rows": rows},
+        "table": Table(
+            title=words.breakdown_title("gallery_size"),
+            columns=[Column("gallery rows"), *map(metric_column, metrics)],
+            rows=rows,
+        ),
     }
 
 
@@ -207,5 +255,12 @@ def _spread(n_places: int) -> list[int]:
     return sorted({round(step * (n_places - 1) / (_MOST_SIZES - 1)) for step in range(_MOST_SIZES)})
 
 
-def _value(name: str, value: float | None) -> str:
-    return "-" if value is None else words.metric_value(name, value)
+def _cell(name: str, value: float | None, ends: Sequence[float | None] | None = None) -> Cell:
+    """Return a value with its interval, if that is known."""
+    low, high = ends if ends is not None else (None, None)
+    known = None if low is None or high is None else (low, high)
+    return bare_cell(name, math.nan if value is None else value, known)
+
+
+def _interval(name: str, ends: Sequence[float | None] | None) -> list[str]:
+    return [] if ends is None or None in ends else [words.interval(name, ends)]

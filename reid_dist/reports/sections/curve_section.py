@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from reid_dist.core import formatting
 from reid_dist.metrics.metric import curve_family
 from reid_dist.reports.plots.curve_charts import Ends, precision_recall_chart, query_histogram, rank_chart, share_start
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.tabular.table import Column, Row, Table
 
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
 
@@ -37,7 +39,7 @@ def _by_rank(name: str, caption: str, curve: NDArray[np.float64], report: Report
     if len(ends[0]):
         caption += " Upright lines are intervals."
     chart = rank_chart(name, {"": curve}, ends={"": ends})
-    return {"chart": chart, "caption": caption, "table": {"heads": ["rank", "value"], "rows": table}}
+    return {"chart": chart, "caption": caption, "table": _values("rank", table)}
 
 
 def _ends(name: str, last: int, report: ReportData) -> Ends:
@@ -60,7 +62,11 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
     ]
     caption = "Precision at each recall: the best from there on (interpolated), mean over queries."
     chart = precision_recall_chart({"": curve})
-    return {"chart": chart, "caption": caption, "table": {"heads": ["recall", "value"], "rows": table}}
+    return {"chart": chart, "caption": caption, "table": _values("recall", table)}
+
+
+def _values(head: str, rows: Sequence[Row]) -> Table:
+    return Table(columns=[Column(head), Column("value")], rows=rows)
 
 
 def distributions(report: ReportData) -> list[dict[str, Any]]:

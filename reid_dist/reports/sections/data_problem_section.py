@@ -8,20 +8,22 @@ from typing import Any
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.data_problems import EXPECTED
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.tabular.table import Column, Kind, Note, Table
 
+_TEXTS = ("doubtful", "file", "relevant")
 _EVIDENCE = (
     "Evidence is the distance from the median score in units of the usual spread; without any wrong label, a normal "
     f"distribution of scores would show {EXPECTED:g} of them."
 )
 
 
-def data_problems(report: ReportData) -> list[dict[str, Any]]:
-    """Return the tables of the section, each with title, heads, rows and words; none where nothing was found."""
+def data_problems(report: ReportData) -> list[Table]:
+    """Return the tables of the section; none where nothing was found."""
     problems = report.data_problems
     return [] if problems is None else list(_tables(problems))
 
 
-def _tables(problems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _tables(problems: Mapping[str, Any]) -> Iterator[Table]:
     # Those of reports of earlier versions have no evidence.
     identities, suspects = (
         [each for each in problems[name] if "evidence" in each] for name in ("identities", "suspects")
@@ -69,24 +71,28 @@ def _tables(problems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "relevant one makes the query easy, another one has a wrong label.",
         )
     if problems["cameras"]:
-        yield {
-            "title": "Shifts of cameras",
-            "heads": ("camera", "identities", "shift"),
-            "rows": [
+        yield Table(
+            title="Shifts of cameras",
+            columns=[Column("camera", Kind.NAME), *map(Column, ("identities", "shift"))],
+            rows=[
                 (str(each["camid"]), integer(each["n_identities"]), f"{100 * each['shift']:.0f} %")
                 for each in problems["cameras"]
             ],
-            "words": "How far this camera shifts features, relative to their spread within a camera, from a sample of "
-            "the gallery. The expansion camera_norm "
-            "removes such shifts.",
-        }
+            notes=[
+                Note(
+                    "How far this camera shifts features, relative to their spread within a camera, from a sample of "
+                    "the gallery. The expansion camera_norm removes such shifts."
+                )
+            ],
+        )
 
 
-def _table(noun: str, n: int, heads: Sequence[str], rows: Sequence[Sequence[Any]], words: str) -> dict[str, Any]:
+def _table(noun: str, n: int, heads: Sequence[str], rows: Sequence[Sequence[Any]], words: str) -> Table:
     title = counted(n, noun)
     if n > len(rows):
         title += f", the first {integer(len(rows))}"
-    return {"title": title, "heads": heads, "rows": [[str(cell) for cell in row] for row in rows], "words": words}
+    columns = [Column(head, Kind.TEXT if head in _TEXTS else Kind.NUMBER) for head in heads]
+    return Table(title=title, columns=columns, rows=[[*map(str, row)] for row in rows], notes=[Note(words)])
 
 
 def _heads(pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
 
 from reid_dist.metrics.metric import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Table, interval_head, metric_cell
 
 
 def metric_names(report: ReportData) -> list[str]:
@@ -23,29 +24,40 @@ def headline(report: ReportData) -> list[dict[str, str]]:
     return [_metric(report, name) for name in chosen or names[:3]]
 
 
-def metric_table(report: ReportData) -> dict[str, Any]:
-    """Return the table of all metrics: ``heads`` of the columns between value and convention, ``rows``, remarks."""
-    heads = []
-    lines = []
-    if report.confidence is not None:
-        heads.append(f"{100 * report.confidence['level']:g} % interval")
-        lines.append(f"{words.resampled(report.confidence)}.")
+def metric_table(report: ReportData) -> Table:
+    """Return the table of all metrics, with notes on its intervals, ties and bounds."""
+    confidence = report.confidence
     sides = tie_values(report)
-    if sides:
-        heads += ["Optimistic", "Pessimistic"]
-        lines.append("Optimistic: the highest value that an order of tied items gives. Pessimistic: the lowest.")
-    if report.bounds:
-        lines.append("Between: only the top of each ranking is known; the value lies within these bounds.")
-    rows = []
     names = metric_names(report)
+    rows = []
     for name, convention in zip(names, words.conventions_once(names, report.definitions), strict=True):
-        more = []
-        if report.confidence is not None:
-            more.append(words.interval(name, report.confidence["intervals"].get(name)))
-        if sides:
-            more += [words.metric_value(name, side[name]) if name in side else "-" for side in sides]
-        rows.append(_metric(report, name) | {"words": convention, "more": list(zip(heads, more, strict=True))})
-    return {"heads": heads, "rows": rows, "lines": lines}
+        value = report.metrics.get(name, math.nan)
+        text = words.bounded_value(name, value, report.bounds.get(name))
+        ends = None if confidence is None else confidence["intervals"].get(name)
+        ties = (metric_cell(name, side[name]) if name in side else Cell("-") for side in sides)
+        rows.append([Cell(name), metric_cell(name, value, ends, text), *ties, Cell(convention)])
+    return Table(
+        title=report.heading.title,
+        columns=[
+            Column("metric", Kind.NAME),
+            Column("value", Kind.RESULT),
+            *(Column(head) for head in ("optimistic", "pessimistic") if sides),
+            Column("convention", Kind.PROSE),
+        ],
+        rows=rows,
+        notes=list(_meanings(report, has_ties=bool(sides))),
+        interval_head="interval" if confidence is None else interval_head(confidence["level"]),
+    )
+
+
+def _meanings(report: ReportData, *, has_ties: bool) -> Iterator[Note]:
+    if report.confidence is not None:
+        yield Note(words.resampled(report.confidence), "intervals", True)
+    if has_ties:
+        text = "optimistic is the highest value that an order of tied items gives, pessimistic the lowest"
+        yield Note(text, "order of ties", True)
+    if report.bounds:
+        yield Note("only the top of each ranking is known; the value lies within these bounds", "bounds", True)
 
 
 def tie_values(report: ReportData) -> list[dict[str, float]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.core import formatting
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.plots.chart import Band, Chart, Layer, Line, Rule, Steps, empty_chart, number_axis, share_axis
+from reid_dist.reports.tabular.table import Cell, Column, Ends, Kind, Note, Row, Table
 from reid_dist.reports.words import RATES, resampled
 
 Float64 = NDArray[np.float64]
@@ -48,72 +49,88 @@ class _Histogram:
 
 def operating_points(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything that the section names, from the content of ``thresholds.json``."""
-    rows = point_rows(document)
-    marks = [(row["point"], row["at"]) for row in rows if row["point"] in ("EER", "FAR=1e-3")]
+    points = point_table(document)
+    marks = [
+        (point.text, at.value)
+        for point, at, *_ in points.cells()
+        if point.text in ("EER", "FAR=1e-3") and at.value is not None
+    ]
     drawn = {name: _Histogram.of(counts) for name, counts in document["histograms"].items()}
     pairs, tops = drawn["pairs"], drawn["top_matches"]
-    confidence = document["confidence"]
     return {
-        "rows": rows,
-        "rates": RATES,
+        "points": points,
         "meaning": _MEANING,
-        "resampled": None if confidence is None else resampled(confidence),
         "charts": [
             _histogram("Distances of pairs", pairs, "pairs", marks),
             _histogram("Distances of top matches", tops, "queries"),
             _rates(tops, document["counts"]["n_non_mated"]),
             *(_probability(name, each, drawn[name]) for name, each in document["calibration"].items()),
         ],
-        "errors": error_rows(document),
+        "errors": error_table(document),
     }
 
 
-def point_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of the table: point, threshold, and (name, rate, interval) of every rate."""
-    table, intervals = document["table"], document["intervals"]
+def point_table(document: Mapping[str, Any]) -> Table:
+    """Return the table of thresholds: the rates at each of them with their intervals, and what they are shares of."""
+    table, intervals, confidence = document["table"], document["intervals"], document["confidence"]
     rows = []
     for place, point in enumerate(table["point"]):
         threshold = table["threshold"][place]
-        cells = []
+        at = Cell("all accepted", math.inf) if threshold is None else Cell(f"{threshold:.6g}", float(threshold))
+        rates = []
         for name in RATES:
-            ends = intervals[name][place] if intervals.get(name) else None
-            cells.append((name, formatting.rate(restored_number(table[name][place])), _interval(ends)))
-        rows.append(
-            {
-                "point": point,
-                "at": math.inf if threshold is None else float(threshold),
-                "threshold": "all accepted" if threshold is None else f"{threshold:.6g}",
-                "cells": cells,
-                "accepted": formatting.integer(table["n_accepted"][place]),
-            }
-        )
-    return rows
+            value = restored_number(table[name][place])
+            low, high = (intervals[name][place] if intervals.get(name) else None) or (None, None)
+            ends = None if low is None or high is None else Ends(_interval((low, high)), low, high)
+            rates.append(Cell(formatting.rate(value), value, ends))
+        accepted = table["n_accepted"][place]
+        rows.append([Cell(point), at, *rates, Cell(formatting.integer(accepted), accepted)])
+    return Table(
+        title="Thresholds",
+        columns=[Column("point", Kind.NAME), *map(Column, ("threshold", *RATES, "accepted"))],
+        rows=rows,
+        notes=[
+            Note("of all pairs; FPIR, FNIR and precision of each query's top match", "FAR, TAR", True),
+            *([] if confidence is None else [Note(resampled(confidence), "intervals", True)]),
+        ],
+        interval_head="interval" if confidence is None else f"{100 * confidence['level']:g} %",
+    )
 
 
-def error_rows(document: Mapping[str, Any]) -> list[list[str]]:
-    """Return calibration, prior, expected calibration error, Brier score, and that of the prior, by calibration."""
-    rows = []
+def error_table(document: Mapping[str, Any]) -> Table:
+    """Return the errors of the calibrations by prior: expected calibration error, Brier score, that of the prior."""
+    rows: list[Row] = []
     for name, calibration in document["calibration"].items():
         for entry in calibration["priors"]:
             ends = entry["intervals"]
-            kind = "stated" if entry["stated"] else "run"
             rows.append(
                 [
                     _TITLES[name],
-                    f"{_share(entry['prior'])} %, {kind}",
-                    _with_interval(entry["calibration_error"], ends["calibration_error"]),
-                    _with_interval(entry["brier"], ends["brier"]),
-                    f"{entry['brier_of_prior']:.3g}",
+                    f"{_share(entry['prior'])} %, {'stated' if entry['stated'] else 'run'}",
+                    _error(entry["calibration_error"], ends["calibration_error"]),
+                    _error(entry["brier"], ends["brier"]),
+                    _error(entry["brier_of_prior"], None),
                 ]
             )
-    return rows
+    heads = ("calibration error", "Brier score", "of the prior alone")
+    words = (
+        "each fifth of the identities with the probabilities fitted on all others; calibration error: mean distance "
+        "between probability and share of matches, over 15 bins of probability"
+    )
+    return Table(
+        title="Errors of the calibrations",
+        columns=[Column("calibration of", Kind.NAME), Column("prior", Kind.TEXT), *map(Column, heads)],
+        rows=rows,
+        notes=[Note(words, "errors", True)],
+    )
 
 
-def _with_interval(value: float | None, ends: Sequence[float | None] | None) -> str:
+def _error(value: float | None, interval: Sequence[float | None] | None) -> Cell:
     if value is None:
-        return "undefined"
-    low, high = (None, None) if ends is None else ends
-    return f"{value:.3g}" if low is None or high is None else f"{value:.3g} [{low:.3g}, {high:.3g}]"
+        return Cell("undefined")
+    low, high = (None, None) if interval is None else interval
+    ends = None if low is None or high is None else Ends(f"[{low:.3g}, {high:.3g}]", low, high)
+    return Cell(f"{value:.3g}", value, ends)
 
 
 def _interval(ends: Sequence[float | None] | None) -> str:
@@ -287,9 +304,9 @@ def _with_ends(texts: Mapping[str, list[str]], ends: Mapping[str, Float64], of: 
     return columns
 
 
-def _table(columns: Mapping[str, Sequence[str]], places: Sequence[int] | None = None) -> dict[str, Any]:
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    return {"heads": [*columns], "rows": rows if places is None else [rows[place] for place in places]}
+def _table(columns: Mapping[str, Sequence[str]], places: Sequence[int] | None = None) -> Table:
+    rows = list(zip(*columns.values(), strict=True))
+    return Table(columns=[*map(Column, columns)], rows=rows if places is None else [rows[place] for place in places])
 
 
 def _end(edges: Any, counts: Any) -> float:

@@ -14,6 +14,7 @@ from reid_dist.metrics.metric import METRICS
 from reid_dist.reports import words
 from reid_dist.reports.ranked_pictures import Picture, RankedPictures
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.tabular.table import Column, Table
 
 _HARDEST = 20
 _LISTED_ROWS = 100
@@ -39,18 +40,19 @@ _SIGNS = {
 }
 
 
-def hardest_table(report: ReportData) -> dict[str, Any]:
-    """Return the heads and rows of the table of the hardest queries."""
+def hardest_table(report: ReportData) -> Table:
+    """Return the table of the hardest queries."""
     average = report.per_query_headline("average").per_query_name
     columns = report.per_query
     shown = [name for name in _COLUMNS if name in columns and name not in _AVERAGES - {average}]
-    return {
-        "heads": ["query row", *(_COLUMNS[name] for name in shown)],
-        "rows": [
+    return Table(
+        title="Hardest queries",
+        columns=[Column("query row"), *(Column(_COLUMNS[name]) for name in shown)],
+        rows=[
             [str(row), *(_cell(name, columns[name][row].item()) for name in shown)]
             for row in report.hardest_queries(_HARDEST).tolist()
         ],
-    }
+    )
 
 
 def invalid_queries(report: ReportData) -> list[dict[str, Any]]:

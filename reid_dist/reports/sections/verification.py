@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.metrics.metric import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
-from reid_dist.reports import words
 from reid_dist.reports.plots.curve_charts import det_chart, roc_chart
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Table, metric_cell
 
 _MOST_POINTS = 12
 _COUNTED = {
@@ -44,10 +44,18 @@ def verification(report: ReportData) -> dict[str, Any]:
     return {
         "counts": [(text, formatting.integer(counted[name])) for name, text in _COUNTED.items() if name in counted],
         "meaning": meaning,
-        "thresholds": [
-            (name, words.metric_value(name, report.metrics.get(name, math.nan)), distance_words(thresholds.get(name)))
-            for name in names
-        ],
+        "thresholds": Table(
+            title="Thresholds",
+            columns=[Column("metric", Kind.NAME), Column("value", Kind.RESULT), Column("threshold (distance)")],
+            rows=[
+                [
+                    name,
+                    metric_cell(name, report.metrics.get(name, math.nan)),
+                    Cell(distance_words(thresholds.get(name)), thresholds.get(name)),
+                ]
+                for name in names
+            ],
+        ),
         "charts": _charts(report, far, tar) if far is not None and tar is not None and has_curve else [],
     }
 
@@ -77,9 +85,9 @@ def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float6
         if family is not None and _is_roc_point(family) and math.isfinite(value):
             marked.append((name, float(parse_metric(name).false_accept_rate), value))
     threshold = report.curves.get("ROC_threshold")
-    table = {
-        "heads": ["FAR", "TAR", "FRR", *([] if threshold is None else ["threshold"])],
-        "rows": [
+    table = Table(
+        columns=[*map(Column, ("FAR", "TAR", "FRR", *([] if threshold is None else ["threshold"])))],
+        rows=[
             [
                 formatting.rate(float(far[at])),
                 formatting.rate(float(tar[at])),
@@ -88,7 +96,7 @@ def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float6
             ]
             for at in _table_places(far)
         ],
-    }
+    )
     return [
         {
             "chart": det_chart({"": (far, tar)}, marked),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reid_dist.core.formatting import counted, integer
+from reid_dist.core.formatting import counted
 from reid_dist.metrics.metric import curve_family
-from reid_dist.reports.comparison.comparison_values import ChangedQuery, Comparison
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.curve_charts import rank_chart, share_start
 from reid_dist.reports.plots.run_curves import DET, DISTRACTORS, PRECISION_RECALL, ROC, curve_chart, has_curve
 from reid_dist.reports.sections.queries import picture_tiles
 from reid_dist.reports.tables.run_table_values import Group, MovedQueries, TableData
-from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
+from reid_dist.reports.tabular.table import Column, Kind, Table
+from reid_dist.reports.words import metric_value
 
 _CAPTIONS = {
     PRECISION_RECALL: "Precision at each recall: the best from there on (interpolated), mean over queries.",
@@ -22,49 +22,32 @@ _CAPTIONS = {
 }
 
 
-def render_tables(table: TableData, *, letters: bool) -> str:
-    """Return the page of a table; the same table gives the same bytes."""
-    groups = [_group(table, group, letters=letters) for group in table.groups]
+def render_runs(table: TableData, tables: Sequence[Table]) -> str:
+    """Return the page of a table of runs, of which `tables` are its groups; the same table gives the same bytes."""
     n_runs = sum(len(group.rows) for group in table.groups)
     return (
         page_environment()
         .get_template("runs.html.j2")
         .render(
             title=f"{counted(n_runs, 'run')} side by side",
-            groups=groups,
-            notes=table.notes,
+            groups=[_group(table, group, shown) for group, shown in zip(table.groups, tables, strict=True)],
             has_images=any(group.moved is not None and group.moved.queries for group in table.groups),
         )
     )
 
 
-def _group(table: TableData, group: Group, *, letters: bool) -> dict[str, Any]:
-    rows = [
-        {
-            "name": row.name,
-            "stages": row.stages,
-            "cells": [
-                {
-                    "value": number(name, cell.value),
-                    "best": cell.is_best,
-                    "mark": cell.mark(letters=letters),
-                    "interval": interval_text(name, cell),
-                }
-                for name, cell in zip(table.metrics, row.cells, strict=True)
-            ],
-            "digest": row.result_digest,
-        }
-        for row in group.ranked
-    ]
+def _group(table: TableData, group: Group, shown: Table) -> dict[str, Any]:
     return {
-        "title": group.title,
-        "heads": heads(table, group),
-        "n_texts": 1 + len(group.stages),
-        "rows": rows,
+        "table": shown,
+        "digests": Table(
+            title="Result digests",
+            columns=[Column("run", Kind.NAME), Column("result digest", Kind.DIGEST)],
+            rows=[[row.name, row.result_digest] for row in group.rows],
+        ),
         "charts": list(_charts(table, group)),
         "moved": None if group.moved is None else _moved(group, group.moved),
-        "changes": [] if group.paired is None else list(_changes(group, group.paired)),
-        "notes": notes_of(table, group, intervals=True, letters=letters),
+        "compared": None if group.paired is None else group.paired.tables()[0],
+        "changes": [] if group.paired is None else list(group.paired.changed_queries(every_metric=True)),
     }
 
 
@@ -90,34 +73,14 @@ def _charts(table: TableData, group: Group) -> Iterator[dict[str, Any]]:
             yield {"chart": chart, "caption": "Relevant and junk rows are there from the start.", "table": None}
 
 
-def _changes(group: Group, paired: Comparison) -> Iterator[dict[str, Any]]:
-    """For each tested metric, the queries that lost and gained most from the first run to the second."""
-    for metric in paired.metrics:
-        if metric.untested or not metric.n_gained + metric.n_lost:
-            continue
-        heads = ["query row", "pid", "camid", *(row.name for row in group.rows), "change"]
-        rows = [_changed(metric.name, query) for query in (*metric.lost, *metric.gained)]
-        yield {
-            "title": f"{metric.name}: {integer(metric.n_lost)} queries lost, {integer(metric.n_gained)} gained",
-            "heads": heads,
-            "rows": rows,
-        }
-
-
 def _moved(group: Group, moved: MovedQueries) -> dict[str, Any]:
     """Lists of both runs for every query, and a note."""
     queries = []
     for each in moved.queries:
         changed = each.changed
-        before, after = (number(moved.metric, value) for value in (changed.baseline, changed.candidate))
+        before, after = (metric_value(moved.metric, value) for value in (changed.baseline, changed.candidate))
         runs = [
             {"name": row.name, "tiles": picture_tiles(shown)} for row, shown in zip(group.rows, each.lists, strict=True)
         ]
         queries.append({"title": f"Query row {changed.row}", "facts": f"{before} to {after}", "runs": runs})
     return {"title": f"Queries that changed most: {moved.metric}", "queries": queries, "note": moved.note}
-
-
-def _changed(name: str, query: ChangedQuery) -> list[str]:
-    labels = ["-" if label is None else str(label) for label in (query.row, query.pid, query.camid)]
-    values = [number(name, value) for value in (query.baseline, query.candidate)]
-    return [*labels, *values, f"{100 * (query.candidate - query.baseline):+.2f}"]

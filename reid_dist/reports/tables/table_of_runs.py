@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -21,83 +21,21 @@ from reid_dist.metrics.confidence import (
 )
 from reid_dist.metrics.metric import metric_family
 from reid_dist.reports.comparison.common_metrics import choose_metrics, metric_value_of
+from reid_dist.reports.comparison.comparison_values import Comparison
 from reid_dist.reports.comparison.conditions import differing_conditions, unlike_queries
 from reid_dist.reports.comparison.paired import compare, pair_values, query_values, resampled_units, untestable
-from reid_dist.reports.documents import JsonResult, plain
-from reid_dist.reports.plots.figures import plot_chart
-from reid_dist.reports.plots.run_curves import curve_chart
+from reid_dist.reports.documents import Result
+from reid_dist.reports.pages import render_tables
 from reid_dist.reports.report import Report
-from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.tables.letters import compact_letters, holm
 from reid_dist.reports.tables.moved import moved_queries
-from reid_dist.reports.tables.page import render_tables
-from reid_dist.reports.tables.run_table_values import Cell, Group, Row, TableData
-from reid_dist.reports.tables.texts import comma_separated, latex, markdown
+from reid_dist.reports.tables.run_table import RunTable
+from reid_dist.reports.tables.run_table_values import Cell, Group, Row
+from reid_dist.reports.tabular.table import Table
 from reid_dist.reports.words import call, conventions_once, flatten
-
-SCHEMA: Final = 1
-"""The version of tables as JSON."""
 
 # Stages that may differ between the rows of a group; each has a column where it does.
 _STAGES: Final = ("distance", "expand", "rerank")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunTable(TableData, JsonResult):
-    """Metrics of many runs, and their texts; the fields are those of `TableData`."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the table as plain Python values; what is not a finite number is None."""
-        # Pictures are for pages alone, and of the reports a table has the curves.
-        unseen = replace(self, groups=tuple(replace(group, moved=None, reports=()) for group in self.groups))
-        described: dict[str, Any] = {"schema": SCHEMA} | plain(asdict(unseen))
-        for group, known in zip(described["groups"], self.groups, strict=True):
-            del group["moved"], group["reports"]
-            group["paired"] = None if known.paired is None else known.paired.to_dict()
-            for row, report in zip(group["rows"], known.reports, strict=True):
-                row["curves"] = plain({name: curve.tolist() for name, curve in report.curves.items()})
-                for cell in row["cells"]:
-                    cell["interval"] = cell["interval"] and [cell["interval"][end] for end in ("low", "high")]
-                row["metrics"] = dict(zip(self.metrics, row.pop("cells"), strict=True))
-                row["stages"] = dict(zip(group["stages"], row["stages"], strict=True))
-        return described
-
-    def to_markdown(self, *, intervals: bool = False, letters: bool = False) -> str:
-        """Return one pipe table per group; the best values are bold, marks are superscripts.
-
-        Marks are a dagger beside what does not differ from the best, or with `letters` those of all runs.
-        """
-        return markdown(self, intervals=intervals, letters=letters)
-
-    def to_latex(self, *, intervals: bool = False, letters: bool = False) -> str:
-        """Return one ``tabular`` per group for a document that loads ``booktabs``, with its notes below it.
-
-        `letters` is as of `to_markdown`.
-        """
-        return latex(self, intervals=intervals, letters=letters)
-
-    def to_html(self, *, letters: bool = False) -> str:
-        """Return a page: tables with intervals, curves of all runs of a group in one chart, queries that changed.
-
-        `letters` is as of `to_markdown`.
-        """
-        return render_tables(self, letters=letters)
-
-    def plot(self, curve: str = "CMC", ax: Any = None, *, metric: str | None = None) -> tuple[Any, Any]:
-        """Draw a curve of all runs with matplotlib, and return figure and axes.
-
-        Runs of different groups, whose values do not compare, have the title of their group beside their name.
-        Parameters and errors are those of `Report.plot`.
-        """
-        runs: dict[str, ReportData] = {}
-        for group in self.groups:
-            beside = f" ({group.title})" if len(self.groups) > 1 else ""
-            runs |= {f"{name}{beside}": report for name, report in group.named_reports.items()}
-        return plot_chart(curve_chart(curve, runs, metric, bands=True), ax)
-
-    def to_csv(self) -> str:
-        """Return one line per run, shares as numbers from 0 to 1."""
-        return comma_separated(self)
 
 
 def compare_runs(
@@ -166,6 +104,39 @@ def compare_runs(
         seed=int(seed),
         notes=tuple(map(str, missing)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRuns(Result):
+    """A comparison of two runs, and the runs: its page has their curves, and pictures of queries that changed."""
+
+    comparison: Comparison
+    reports: Sequence[Report]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain Python values."""
+        return self.comparison.to_dict()
+
+    def tables(self) -> Sequence[Table]:
+        """Return the tables of the comparison."""
+        return self.comparison.tables()
+
+    def to_html(self) -> str:
+        """Return the page of both runs; of runs that are compared although they differ, the tables alone."""
+        found = self.comparison
+        table = compare_runs(
+            self.reports,
+            names=found.names,
+            metrics=[metric.name for metric in found.metrics],
+            level=found.level,
+            n_resamples=found.n_resamples,
+            seed=found.seed,
+            unit=found.unit,
+            pictures=True,
+        )
+        if len(table.groups) > 1:
+            return render_tables(self.tables())
+        return replace(table, groups=(replace(table.groups[0], paired=found),)).to_html()
 
 
 def run_names(sources: Sequence[object], reports: Sequence[Report]) -> list[str]:
@@ -257,7 +228,11 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
         )
         for name, report, stages, cells in zip(names, reports, described, zip(*columns, strict=True), strict=True)
     )
-    paired = compare(*reports, metrics=metrics, level=draws.level, **draws.options) if len(reports) == 2 else None
+    paired = (
+        compare(*reports, metrics=metrics, level=draws.level, names=names, **draws.options)
+        if len(reports) == 2
+        else None
+    )
     return Group(
         title=_title(reports[0]),
         stages=tuple(_STAGES[at] for at in differing),

@@ -1,20 +1,28 @@
 """Definitions of what changes features before an evaluation: methods, steps and their parameters.
 
 Query expansion and database-side augmentation average rows with their neighbours, graph convolution with weights of
-both; normalisation by camera maps them with statistics of the gallery.
+both; normalisation by camera maps them with statistics of the gallery; treatments change each row by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.core.parameters import Parameter
 from reid_dist.core.registry import Registry, unknown_name
 from reid_dist.core.specs import call_text, parse_spec
 from reid_dist.errors import InputError
+from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stages.method_parameters import FROM_1, check_parameters, parameters_of
+from reid_dist.stores.kept_rows import KEPT_DTYPES, convert_rows
+
+Change = Callable[[NDArray[np.float32], int], NDArray[np.floating[Any]]]
+"""New rows, (n, dim), of rows (n, dim), and the number of the first in its set."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,8 @@ class Method:
         Whether the neighbours of an item are taken from queries and gallery together.
     unit
         Whether rows are scaled to length 1 before averaging, and the average after it.
+    change
+        What a treatment makes of rows; None for every other method.
     """
 
     name: str
@@ -43,9 +53,10 @@ class Method:
     parameters: dict[str, Any]
     expands_query: bool
     expands_gallery: bool
-    kind: type[Normalisation | Whitening | Convolution] | None = None
+    kind: type[Normalisation | Whitening | Convolution | Treatment] | None = None
     among_all: bool = False
     unit: bool = True
+    change: Change | None = None
 
     @property
     def declared(self) -> dict[str, Parameter]:
@@ -169,21 +180,29 @@ class Expansion(_Step):
         return self.n_others > 0
 
 
-class _Map(_Step):
-    """A step that maps every row by itself, with statistics that are learned before."""
+class _RowStep(_Step):
+    """A step that makes every new row from one row, so that queries stay comparable with a changed gallery."""
 
     times: ClassVar[int] = 1
     changes_nothing: ClassVar[bool] = False
-    sets_lengths: ClassVar[bool] = True
+
+    @property
+    def sets_lengths(self) -> bool:
+        """Whether the step changes the lengths of rows."""
+        return True
+
+    def row_bytes(self, dim: int) -> int:
+        """Bytes of a row and of what it is made with."""
+        return 24 * dim
+
+
+class _Map(_RowStep):
+    """A step that maps rows with statistics that are learned before."""
 
     @property
     def whitens(self) -> bool:
         """Whether rows are multiplied by a matrix, besides a mean that is subtracted."""
         return True
-
-    def row_bytes(self, dim: int) -> int:
-        """Bytes of a row and of what it is mapped by."""
-        return 24 * dim
 
 
 @dataclass(frozen=True)
@@ -240,6 +259,64 @@ EXPANSIONS.register(
         expands_query=True,
         expands_gallery=True,
         kind=Whitening,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Treatment(_RowStep):
+    """One step that changes every row without anything learned; it has no parameters."""
+
+    @property
+    def sets_lengths(self) -> bool:
+        """Whether the step changes the lengths of rows, but for rounding."""
+        return self.method.unit
+
+    def change(self, rows: NDArray[np.float32], first: int) -> NDArray[np.float32]:
+        """New rows, (n, dim), of rows from number `first` on; InputError for values that have no place in them."""
+        if self.method.change is None:
+            raise AssertionError("a treatment has a change")
+        return self.method.change(rows, first).astype(np.float32)
+
+
+LENGTH_1 = "l2"
+
+EXPANSIONS.register(
+    Method(
+        name=LENGTH_1,
+        summary="rows scaled to length 1; a zero row stays zero",
+        source="torch.nn.functional.normalize before the distances, as fast-reid, OML and others have it",
+        parameters={},
+        expands_query=True,
+        expands_gallery=True,
+        kind=Treatment,
+        change=lambda rows, _: unit_rows(rows),
+    )
+)
+EXPANSIONS.register(
+    Method(
+        name="float16",
+        summary="features rounded to half precision, as a store of dtype float16 holds them",
+        source="IEEE 754 binary16; features saved after `half()` or under autocast",
+        parameters={},
+        expands_query=True,
+        expands_gallery=True,
+        kind=Treatment,
+        unit=False,
+        change=lambda rows, first: convert_rows(rows, KEPT_DTYPES["float16"], first),
+    )
+)
+EXPANSIONS.register(
+    Method(
+        name="flip_sign",
+        summary="gallery features times -1: rows of one length rank from the farthest to the nearest",
+        source="a mistake: similarities that are sorted as distances, or distances as similarities",
+        parameters={},
+        expands_query=False,
+        expands_gallery=True,
+        kind=Treatment,
+        unit=False,
+        change=lambda rows, _: -rows,
     )
 )
 
@@ -323,7 +400,10 @@ EXPANSIONS.register(
 LearnedMap = Normalisation | Whitening
 """Steps that map rows with statistics that are learned before."""
 
-Step = Expansion | LearnedMap | Convolution
+Step = Expansion | LearnedMap | Convolution | Treatment
+
+TREATMENTS: tuple[str, ...] = tuple(method.name for method in EXPANSIONS if method.kind is Treatment)
+"""Names of the treatments."""
 
 
 def parse_expand(spec: str | Sequence[Step]) -> tuple[Step, ...]:
@@ -340,7 +420,7 @@ def parse_expand(spec: str | Sequence[Step]) -> tuple[Step, ...]:
                 f"{step.name} after {expanded} would change the gallery that queries were expanded from; put "
                 f"{step.name} first"
             )
-        if step.method.expands_query and not isinstance(step, LearnedMap):
+        if step.method.expands_query and not isinstance(step, _RowStep):
             expanded = step.name
     return steps
 

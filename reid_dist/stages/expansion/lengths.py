@@ -1,9 +1,9 @@
 """Lengths of expanded rows, and their compatibility with distances that depend on length.
 
-``aqe``, ``alpha_qe`` and ``dba`` give rows of length 1 on one side, ``camera_norm`` and ``gcr`` on both.  Under cosine,
-rows of the other side may have any length.  Under a Euclidean distance they must have length 1 as well: otherwise the
-distances between the sides reflect the difference in length.  ``fastreid`` averages both sides without normalisation,
-so both keep the same scale.
+``aqe``, ``alpha_qe`` and ``dba`` give rows of length 1 on one side, ``camera_norm``, ``gcr`` and ``l2`` on both.  Under
+cosine, rows of the other side may have any length.  Under a Euclidean distance they must have length 1 as well:
+otherwise the distances between the sides reflect the difference in length.  ``fastreid`` averages both sides without
+normalisation, so both keep the same scale.
 """
 
 from __future__ import annotations

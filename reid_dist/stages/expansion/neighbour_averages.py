@@ -1,4 +1,4 @@
-"""Expansion of sets, step by step, and rows averaged with their neighbours: the nearest ones, or those in graphs.
+"""Expansion of sets, step by step: rows averaged with their neighbours, nearest or in graphs, or changed singly.
 
 Graph convolution takes, per round, the neighbour lists of each graph, the sums of the weights of each item as one task
 that reads the lists in order, then blocks of rows, whose weights are divided by the roots of these sums.
@@ -19,9 +19,10 @@ from reid_dist.core.model import UNKNOWN_CAMERA, RowRange, cut_rows
 from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.exponential import exponentials, similarity_weights
 from reid_dist.kernels.normalising import add_rows, unit_rows
-from reid_dist.stages.expansion.expansion_steps import Convolution, Expansion, Graph, Step
+from reid_dist.stages.expansion.expansion_steps import Convolution, Expansion, Graph, Step, Treatment
 from reid_dist.stages.expansion.learned_maps import map_sets
 from reid_dist.stages.expansion.new_features import (
     GATHERED_BYTES,
@@ -245,6 +246,31 @@ def convolve_sets(
     return near, far
 
 
+# ---- treatments ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Treated(FeatureStage):
+    """Rows of a set that a treatment changes."""
+
+    kind: ClassVar[str] = "treated"
+
+    step: Treatment
+
+    def new_rows(self, rows: RowRange, listed: RowRange) -> NDArray[np.float32]:
+        """Change a range of rows."""
+        return self.step.change(read_only(self.made.features.read(rows.start, rows.stop)), rows.start)
+
+
+def treat_set(features: FeatureSet, step: Treatment, where: Resources) -> FeatureSet:
+    """Change every row of a set; a finished store is reused."""
+    blocks = feature_blocks(features.n_rows, step.row_bytes(features.dim), where.n_threads)
+    (made,) = new_sets(
+        [NewSet(features, (features,), step)], lambda: None, lambda made, _: Treated(blocks, made, step), where
+    )
+    return made
+
+
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +294,10 @@ def expand_sets(
 def _expand(query: FeatureSet, gallery: FeatureSet, step: Step, where: Resources) -> tuple[FeatureSet, FeatureSet]:
     if isinstance(step, Convolution):
         return convolve_sets(query, gallery, step, where)
+    if isinstance(step, Treatment):
+        sides = (query, step.method.expands_query), (gallery, step.method.expands_gallery)
+        near, far = (treat_set(each, step, where) if changes else each for each, changes in sides)
+        return near, far
     if not isinstance(step, Expansion):
         return map_sets(query, gallery, step, where)
     if step.changes_nothing:

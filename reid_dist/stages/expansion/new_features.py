@@ -183,6 +183,7 @@ def _write(stage: FeatureStage, parts: Parts, where: Resources) -> None:
             made.target(where),
             dim=stage.dim,
             n_rows=features.n_rows,
+            dtype="float32",
             # Averages may cancel, and a row may be the mean of its camera; a row of zeros is then correct.
             allow_zero=True,
             overwrite=True,

@@ -200,10 +200,10 @@ def ingest(
                 allow_zero=allow_zero,
                 overwrite=overwrite,
                 notes=[*opened.notes, *part.notes],
-                source=_origin(opened.uri, options),
+                source=origin_of(opened.uri, options),
             )
             on_error.callback(writer.abort)
-            _copy_rows(part, opened.uri, writer, allow_zero, report)
+            copy_rows(part, opened.uri, writer, allow_zero, report)
             writers.append(writer)
         # Query and gallery of two models, each of them whole, would be evaluated, and to a wrong number.
         commit_writers(writers)
@@ -211,7 +211,7 @@ def ingest(
     return [FeatureSet.open(target) for target in targets]
 
 
-def _origin(uri: str, options: LabelOptions) -> dict[str, Any]:
+def origin_of(uri: str, options: LabelOptions) -> dict[str, Any]:
     """Where the rows of a store come from, and which of them were left out."""
     dropped = {} if options.drop_duplicates is None else {"drop_duplicates": options.drop_duplicates}
     lists = [os.fspath(each) for each in Exclusion(options.exclude).lists]
@@ -219,7 +219,10 @@ def _origin(uri: str, options: LabelOptions) -> dict[str, Any]:
     return {"uri": uri, "drop_pids": [int(pid) for pid in options.drop_pids], **dropped, **excluded}
 
 
-def _copy_rows(part: LabelledPart, source: str, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:
+def copy_rows(part: LabelledPart, source: str, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:
+    """Write the kept rows of a part and its labels, and finish the store, without committing it."""
+    # Labels that do not fit are found before any row is read.
+    writer.set_labels(part.labels)
     n_source = len(part.kept)
     for start in range(0, n_source, part.block_rows):
         stop = min(start + part.block_rows, n_source)
@@ -235,5 +238,4 @@ def _copy_rows(part: LabelledPart, source: str, writer: FeatureWriter, allow_zer
             f"{part.role or 'features'} holds {zero} of zeros, which have no direction; "
             "leave them out, or keep them with --allow-zero (allow_zero=True)"
         )
-    writer.set_labels(part.labels)
     writer.finish()

@@ -15,7 +15,7 @@ import yaml
 from schedule_files import SCHEDULES, SUITE, StandIn, install_command, save_features
 from schemas import read_schema
 
-from reid_dist.nightly.outcomes import FINE, NOT_COMPARED, PARTS_FAILED, REGRESSION
+from reid_dist.errors import ExitCode
 
 TEXT = (SCHEDULES / "github-actions.yaml").read_text()
 # YAML 1.1 reads the key `on` as true.
@@ -78,7 +78,7 @@ def test_every_night_that_was_run_is_published() -> None:
     summary = next(step for step in JOBS["nightly"]["steps"] if step.get("name") == "Summary")
     for condition in (summary["if"], JOBS["charts"]["if"]):
         assert json.loads(re.search(r"fromJSON\('(.*?)'\)", condition)[1]) == [
-            str(code) for code in (FINE, PARTS_FAILED, REGRESSION, NOT_COMPARED)
+            str(code) for code in (ExitCode.DONE, ExitCode.FAILED, ExitCode.REGRESSION, ExitCode.NOT_COMPARED)
         ]
 
 

@@ -10,8 +10,8 @@ import pytest
 from reid_dist.core.parameters import Parameter
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.grid import MOST_POINTS, make_grid, parse_values
-from reid_dist.stages.expansion import parse_expand
-from reid_dist.stages.reranking import parse_rerank
+from reid_dist.stages.expansion.expansion_steps import parse_expand
+from reid_dist.stages.reranking.rerankers import parse_rerank
 
 WHOLE, NUMBERS, NAMES, FLAG = (Parameter().of_type("x", kind) for kind in (int, float, Literal["zhong", "paper"], bool))
 AXES = Parameter(limits=(1, 64)).of_type("x", int | Literal["all"])

@@ -21,6 +21,7 @@ from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.address import Address, is_address
 from reid_dist.nightly.history.history_values import UNDECIDED, Change, Code, Decider, Estimate, Finding
+from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports import Report
 
 OTHER = "vit_large_patch14_384/market1501/reranked_and_expanded"
@@ -66,17 +67,17 @@ def test_show_prints_every_night_in_80_columns(reid_dist, nights: Path) -> None:
     text = " ".join(shown.out.split())
     assert "1 2026-05-01 02:00 exit 3" in text
     assert "3 2026-05-03 02:00 killed" in text
-    assert f"{100 * report_of(1).metrics['mAP']:.2f} % 75.00 % worse" in text
+    assert f"{100 * report_of(1).metrics['mAP']:.2f} 75.00 worse" in text
     assert "accuracy same; speed worse" in text
     assert "failed: query.zarr is" in text
-    assert "numbers moved" in text
+    assert SIGNS["alarm"].words in text
 
 
 def test_show_chooses_runs_entries_and_metrics(reid_dist, nights: Path) -> None:
     shown = reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "CMC@1")
     assert f"entry {NAME}" in shown.out
     assert "mAP" not in shown.out
-    rows = [line.split() for line in shown.out.splitlines() if "75.00 %" in line]
+    rows = [line.split() for line in shown.out.splitlines() if "75.00" in line]
     assert [row[0] for row in rows] == ["2", "3"]
     assert reid_dist("history", "show", nights, "--last", 2, "--name", NAME, "--metric", "rank-1").out == shown.out
     unknown = refusal(reid_dist, "history", "show", nights, "--metric", "mPA")
@@ -343,7 +344,7 @@ def test_show_has_the_test_that_decides_in_a_column(reid_dist, path: Path) -> No
         record(history, entry_of(findings=(GOOD, trend)))
     shown = reid_dist("history", "show", f"{path}#1").out
     row = next(line.split() for line in shown.splitlines() if line.split()[:2] == ["trend", "mAP"])
-    assert row[-7:] == ["undecided", "order", "of", "nights,", "p", "=", "0.5473"]
+    assert row[-9:] == [*SIGNS["undecided"].words.split(), "order", "of", "nights,", "p", "=", "0.5473"]
 
 
 def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path: Path) -> None:
@@ -440,7 +441,12 @@ def test_the_leaderboard(reid_dist, nights: Path, tmp_path: Path) -> None:
     page = output.read_text()
     # The first night alone is good.
     value = f"{100 * report_of(0).metrics['mAP']:.2f} %"
-    assert re.search(rf'data-key="[\d.]+">{value}', page)
+    assert re.search(rf'data-key="[\d.]+"><span>{value}', page)
+    for suffix in (".md", ".csv"):
+        other = output.with_suffix(suffix)
+        assert reid_dist("history", "leaderboard", nights, "--metric", "mAP", "--output", other).code == 0
+        assert (value if suffix == ".md" else f",{report_of(0).metrics['mAP']!r},") in other.read_text()
+    assert ".html, .md, .csv" in refusal(reid_dist, "history", "leaderboard", nights, "--output", tmp_path / "a.txt")
     assert "newest: " in page
     assert "is there already" in refusal(reid_dist, "history", "leaderboard", nights, "--output", output)
     wrong = ("--metric", "MRR", "--output", tmp_path / "other.html")

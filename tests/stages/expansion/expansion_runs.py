@@ -6,7 +6,8 @@ import numpy as np
 
 from reid_dist import FeatureSet
 from reid_dist.engine.task_graph import Progress
-from reid_dist.stages.expansion import expand_sets, parse_expand
+from reid_dist.stages.expansion.expansion_steps import parse_expand
+from reid_dist.stages.expansion.neighbour_averages import expand_sets
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
 

@@ -10,7 +10,8 @@ from oracles import expansion as oracle
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import InputError, PlanError
-from reid_dist.stages.expansion import learned_maps, make_step, parse_expand
+from reid_dist.stages.expansion import learned_maps
+from reid_dist.stages.expansion.expansion_steps import make_step, parse_expand
 from reid_dist.stages.parts import Blocks
 from reid_dist.stages.stage_plan import plan_expand
 

@@ -11,7 +11,7 @@ from peaks import needs_peaks, run_and_read
 from reid_dist import FeatureSet
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import PlanError
-from reid_dist.stages.expansion import parse_expand
+from reid_dist.stages.expansion.expansion_steps import parse_expand
 from reid_dist.stages.stage_plan import plan_expand
 
 N_QUERY, N_GALLERY, DIM = 2000, 20_000, 256
@@ -51,7 +51,8 @@ _MEASURE = """
 import sys
 from pathlib import Path
 from reid_dist import FeatureSet
-from reid_dist.stages.expansion import expand_sets, parse_expand
+from reid_dist.stages.expansion.neighbour_averages import expand_sets
+from reid_dist.stages.expansion.expansion_steps import parse_expand
 from reid_dist.stages.session import Resources
 from reid_dist.stores import Workspace
 from reid_dist.engine.task_graph import Progress

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.stages.expansion import EXPANSIONS, Expansion, describe_expansion, make_step, parse_expand, spelled
+from reid_dist.stages.expansion.expansion_steps import (
+    EXPANSIONS,
+    Expansion,
+    describe_expansion,
+    make_step,
+    parse_expand,
+    spelled,
+)
 
 
 @pytest.mark.parametrize(

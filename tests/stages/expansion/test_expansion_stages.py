@@ -16,7 +16,8 @@ from strategies import crowded_sets, scattered_sets
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
 from reid_dist.stages import neighbour_search
-from reid_dist.stages.expansion import neighbour_averages, new_features, parse_expand
+from reid_dist.stages.expansion import neighbour_averages, new_features
+from reid_dist.stages.expansion.expansion_steps import parse_expand
 from reid_dist.stages.neighbour_search import find_top_lists
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace, check_store

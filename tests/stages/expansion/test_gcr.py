@@ -14,7 +14,9 @@ from passes import Count
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import InputError, PlanError
-from reid_dist.stages.expansion import expand_sets, make_step, neighbour_averages, new_features, parse_expand
+from reid_dist.stages.expansion import neighbour_averages, new_features
+from reid_dist.stages.expansion.expansion_steps import make_step, parse_expand
+from reid_dist.stages.expansion.neighbour_averages import expand_sets
 from reid_dist.stages.session import Session
 from reid_dist.stages.stage_plan import plan_expand
 from reid_dist.stores import Workspace

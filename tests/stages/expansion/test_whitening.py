@@ -10,7 +10,8 @@ from oracles import expansion as oracle
 from reid_dist import evaluate
 from reid_dist.errors import InputError
 from reid_dist.kernels.normalising import eigenvectors_of
-from reid_dist.stages.expansion import learned_maps, make_step
+from reid_dist.stages.expansion import learned_maps
+from reid_dist.stages.expansion.expansion_steps import make_step
 from reid_dist.stages.parts import Blocks
 
 

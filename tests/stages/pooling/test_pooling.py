@@ -232,7 +232,9 @@ def small(pids=(1, 1, 2), camids=(0, 0, 1), tracklets=(5, 5, 6), features=((1, 0
 REFUSALS = {
     "unknown label": (small(), {"by": "trackelt"}, UnknownNameError, "did you mean 'tracklet'"),
     "unknown method": (small(), {"method": "median"}, UnknownNameError, "known: max, mean"),
-    "unknown rule": (small(), {"camids": "some"}, UnknownNameError, "known: drop, keep"),
+    "unknown rule": (small(), {"camids": "some"}, InputError, "camids must be keep or drop, found 'some'"),
+    "unknown option": (small(), {"camid": "drop"}, InputError, "did you mean 'camids'"),
+    "no flag": (small(), {"normalise": "yes"}, InputError, "normalise must be true or false, found 'yes'"),
     "mixed pids": (small(pids=(1, 3, 2)), {}, InputError, "tracklet 5 holds several identities: pid 1 in row 0 and"),
     "mixed camids": (small(camids=(0, 4, 1)), {}, InputError, "camid 0 in row 0 and camid 4 in row 1"),
     "zero mean": (small(features=((1, 0), (-1, 0), (1, 1))), {}, InputError, "the first is tracklet 5 (rows 0, 1)"),

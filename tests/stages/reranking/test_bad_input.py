@@ -22,7 +22,8 @@ from reid_dist import (
     reranked_distances,
 )
 from reid_dist.errors import DamagedStoreError, InputError, UnknownNameError
-from reid_dist.stages.reranking import KReciprocal, parse_rerank
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
+from reid_dist.stages.reranking.rerankers import parse_rerank
 
 BAD_SPECS = [
     ("k_reciprocl", r"unknown re-ranker 'k_reciprocl'.*k_reciprocal"),

@@ -11,7 +11,7 @@ from strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
 from reid_dist.stages import search_plan as neighbour_plan
-from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
 
 RANKED = ("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@5", "P@5", "R@10", "mAP@10", "CMC_allshots@3")
 MORE = {"topk": 9, "ties": True, "confidence": None}

@@ -17,8 +17,8 @@ from strategies import crowded_sets, reranking_problems, seeds
 
 from reid_dist import rerank_blocks, reranked_distances
 from reid_dist.errors import InputError, PlanError, UnknownNameError
-from reid_dist.stages.reranking import KReciprocal
 from reid_dist.stages.reranking import precomputed as module
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
 
 CROOKED = "crooked"
 

@@ -29,9 +29,10 @@ from reid_dist import (
 from reid_dist.errors import InputError, PlanError
 from reid_dist.reports.console import print_report
 from reid_dist.stages import search_plan as neighbour_plan
-from reid_dist.stages.reranking import gnn, parse_rerank
+from reid_dist.stages.reranking import gnn
 from reid_dist.stages.reranking.ecn import ECN
 from reid_dist.stages.reranking.gnn import GNN
+from reid_dist.stages.reranking.rerankers import parse_rerank
 
 SPECS = (
     "gnn(k1=8,k2=4)",

@@ -24,7 +24,7 @@ from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.scorers import read_block
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.reciprocal import grown_sets
-from reid_dist.stages.reranking import parse_rerank
+from reid_dist.stages.reranking.rerankers import parse_rerank
 
 CHUNKS = (None, 1, 3, 8)
 N_EXAMPLES = 8

@@ -13,7 +13,7 @@ from reference import order_is_unambiguous
 from reranking_runs import CLOSE, labelled
 
 from reid_dist import evaluate, reranked_distances
-from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
 
 SETS = {"market1501_sample.mat": "market1501", "sketch_photo.mat": "no_cameras", "veri776_sample.npz": "no_cameras"}
 

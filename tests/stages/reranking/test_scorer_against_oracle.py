@@ -14,7 +14,7 @@ from reranking_runs import CLOSE, bare, stages, usable_weight
 from strategies import reranking_problems
 
 from reid_dist import reranked_distances
-from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
 
 CHUNKS = (None, 1, 3, 8)
 N_EXAMPLES = 11

@@ -27,7 +27,8 @@ from reid_dist import (
 from reid_dist.errors import InputError, PlanError
 from reid_dist.reports.words import call
 from reid_dist.stages import search_plan as neighbour_plan
-from reid_dist.stages.reranking import parse_rerank, top
+from reid_dist.stages.reranking import top
+from reid_dist.stages.reranking.rerankers import parse_rerank
 
 # Re-rankings of the head, with what the oracles make of one query and its gallery rows.
 WITHIN = {

@@ -11,7 +11,7 @@ from strategies import crowded_sets
 from workspace_runs import RERANK, STAGES, kinds, run, stamps
 
 from reid_dist import evaluate, nearest
-from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
 from reid_dist.stores import Workspace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reid_dist import evaluate
-from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal
 
 RERANK = {"k1": 6, "k2": 3}
 STAGES = ("neighbours", "weights", "means")

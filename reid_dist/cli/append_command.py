@@ -1,0 +1,70 @@
+"""``reid-dist append``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reid_dist.cli import ingest_command
+from reid_dist.core.credentials import without_controls
+from reid_dist.core.findings import lines_of
+from reid_dist.core.formatting import counted
+
+# Parameters of `ingest` that are of a new store, or choose a query and a gallery: a store is one set.
+_OF_NEW_STORES = {
+    *("source", "output", "chunk_rows", "overwrite", "dtype"),
+    *("num_query", "query_lists", "gallery_lists", "query_folders", "gallery_folders"),
+}
+
+
+def _takes(parameter: click.Parameter) -> bool:
+    name = str(parameter.name)
+    return name not in _OF_NEW_STORES and not name.startswith(("query_", "gallery_"))
+
+
+@click.command("append")
+@click.argument("store")
+@click.argument("source")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    help="That of the store, to which rows are rounded. Default: rows that would be rounded are refused.",
+)
+def command(store: str, source: str, **options: Any) -> None:
+    """Append the rows of SOURCE, which is a single set, to the feature store STORE.
+
+    The store is then what `ingest` would have made of all rows at once, with the same content digest. Only the new rows
+    are written, with the last chunk and the labels. A command that is killed leaves the old store or the new one, and
+    evaluations that have opened the old one go on with it.
+
+    Features, labels and names must be like those of the store: the same dimension, labels and label columns, and rows
+    of length 1 if those of the store are. Options for labels are those of `ingest`.
+
+    \b
+    Examples:
+      reid-dist append data/gallery.zarr today.npz
+      reid-dist append data/gallery.zarr rank1.zarr
+      reid-dist append data/named.zarr features.npy --names list.txt --drop-pid -1
+    """
+    from reid_dist.cli.progress import rows_progress
+    from reid_dist.stores import FeatureSet
+    from reid_dist.stores.importers import append
+    from reid_dist.stores.repeated_items import repeat_notes
+
+    arrays = {name: options.pop(name) for name in ingest_command.array_names() if name in options}
+    options["words"] = ingest_command.words_of(options["words"])
+    n_before = FeatureSet.open(store).n_rows
+    with rows_progress() as progress:
+        named = {name: value for name, value in arrays.items() if value is not None}
+        grown = append(store, source, named, progress=progress, **options)
+    identities = counted(ingest_command.identities(grown), "identity")
+    click.echo(
+        f"{grown.uri}: {grown.n_rows - n_before} rows appended, {grown.n_rows} x {grown.dim} {grown.dtype}, "
+        f"{identities}, content {grown.content_digest[:16]}"
+    )
+    for word, text in lines_of(repeat_notes(grown, "set")):
+        click.echo(without_controls(f"  {word}: {text}"))
+
+
+command.params += [parameter for parameter in ingest_command.command.params if _takes(parameter)]
