@@ -176,7 +176,7 @@ def refusal(faults: Sequence[str], what: str = "", count: int | None = None) -> 
     if len(faults) == 1:
         return InputError(f"{what}: {faults[0]}" if what else faults[0])
     number = f"{count or len(faults)} problems"
-    return FaultsError(f"{what} has {number}" if what else number, details=faults)
+    return FaultsError(f"{what}: {number}" if what else number, details=faults)
 
 
 def refuse(faults: Sequence[str], what: str = "", count: int | None = None) -> None:

@@ -85,19 +85,30 @@ class Document:
 
     def line(self, path: Path) -> int | None:
         """Line, from 1, of the value that keys and positions lead to, or of the nearest one around it that is there."""
-        found, node = None, self.root
-        for part in path:
-            for mark, child in _children(node, part):
-                found, node = mark.line + 1, child
-        return found
+        return self._find(path)[1]
 
     def place(self, path: Path) -> str:
         """The same place in words: ``line 4, metrics``."""
-        keys = ".".join(each if (each := str(part)).isprintable() else repr(each) for part in path)
+        keys, line = self._find(path)
         if any(path[: len(each)] == each for each in self.replaced):
-            return f"--set {keys}"
-        line = self.line(path)
-        return ", ".join([*([] if line is None else [f"line {line}"]), *([keys] if keys else [])]) or "the file"
+            keys, line = path, None
+        shown = ".".join(part if (part := str(key)).isprintable() else repr(part) for key in keys)
+        if line is None:
+            return f"--set {shown}" if self.replaced and keys else shown or "the file"
+        return f"line {line}, {shown}"
+
+    def _find(self, path: Path) -> tuple[Path, int | None]:
+        """Keys and positions of a path that are there, and a last key that is missing, and the line."""
+        keys, line, node = list[int | str](), None, self.root
+        for place, part in enumerate(path, start=1):
+            found = next(_children(node, part), None)
+            if found is not None:
+                line, node = found[0].line + 1, found[1]
+            # Models of several forms put the name of a form into the path.
+            elif place < len(path) or isinstance(node, yaml.ScalarNode):
+                continue
+            keys.append(part)
+        return tuple(keys), line
 
 
 def _children(node: yaml.Node | None, part: int | str) -> Iterator[tuple[yaml.Mark, yaml.Node]]:

@@ -86,9 +86,11 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
     if protocol.needs_camids:
         missing = [side for side, each in sides if each.camids is None]
         if missing:
+            advice, *reasons = _without_camids(query, gallery)
             raise InputError(
                 f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} {have(missing)} none; give "
-                f"them, or {_without_camids(query, gallery)}"
+                f"them, or {advice}",
+                details=reasons,
             )
     if protocol.counts_cameras and query.camid_names != gallery.camid_names:
         raise InputError(
@@ -101,7 +103,8 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
             known = sorted({column for _, each in sides for column in each.columns})
             raise InputError(
                 f"protocol {protocol.name!r} reads the label column {name!r}, and {' and '.join(missing)} "
-                f"{have(missing)} none; columns there: {', '.join(known) or 'none'}"
+                f"{have(missing)} none; ingest it with them",
+                details=(f"columns there: {', '.join(known) or 'none'}",),
             )
     if not protocol.needs_item_ids:
         return False
@@ -112,17 +115,24 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
     if names[0] is None or names[1] is None:
         lacking = [side for (side, _), each in zip(sides, names, strict=True) if each is None]
         raise InputError(
-            f"protocol {protocol.name!r} leaves out each query's own row, known by its item id or image path, and "
-            f"{' and '.join(lacking)} {have(lacking)} no item ids; give item_ids or image_paths to both sets "
-            "(`reid-dist ingest` with --item-ids NAME, or with --names FILE), or the same set twice"
+            f"protocol {protocol.name!r} needs item_ids or image_paths, and {' and '.join(lacking)} {have(lacking)} "
+            "no item ids; give them to both sets, or the same set twice",
+            details=(
+                "reid-dist ingest: --item-ids NAME, or --names FILE",
+                "it leaves out each query's own row, which it knows by its item id or image path",
+            ),
         )
     kinds = "image path" if by_paths else "item id"
     if protocol.junk == (OWN_ROW,) and not np.isin(*join_item_ids(names[0], names[1])).any():
         raise InputError(
-            f"protocol {protocol.name!r} leaves out each query's own row, known by its {kinds}, and none of the "
-            f"{query.n_rows} {kinds}s of the query set is in the gallery (query: {_first(names[0])}; "
-            f"gallery: {_first(names[1])}); give an image the same {kinds} on both sides, or use the "
-            "protocol 'no_cameras' if no query is a gallery row"
+            f"protocol {protocol.name!r} leaves out each query's own row by its {kinds}, and none of the "
+            f"{query.n_rows} {kinds}s of the query set is in the gallery",
+            details=(
+                f"give an image the same {kinds} on both sides, or use the protocol 'no_cameras' if no query is a "
+                "gallery row",
+                f"query: {_first(names[0])}",
+                f"gallery: {_first(names[1])}",
+            ),
         )
     return False
 
@@ -132,11 +142,11 @@ def _first(item_ids: NDArray[np.generic]) -> str:
     return ", ".join(repr(item) for item in item_ids[:3].tolist()) + (", …" if len(item_ids) > 3 else "")
 
 
-def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
-    """Format the recommended protocol for sets without camids, under which a query's own row is no match."""
+def _without_camids(query: LabelledSet, gallery: LabelledSet) -> tuple[str, ...]:
+    """Return the recommended protocol for sets without camids, under which no query finds its own row, and why."""
     shared = shared_items(query, gallery)
     if shared is None:
-        return "use the protocol 'no_cameras'"
+        return ("use the protocol 'no_cameras'",)
     rows = f"{counted(shared.n_query, 'row')} of the query set {'is' if shared.n_query == 1 else 'are'} in the gallery"
     found = {
         "content": "query and gallery are the same set",
@@ -149,7 +159,8 @@ def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
     by_ids = shared.by == "image_paths" and not named_by_paths(query, gallery)
     first = "give the paths as item_ids to both sides and " if by_ids else ""
     return (
-        f"{first}use the protocol 'same_set': {found}, and under 'no_cameras' each of these queries would find itself"
+        f"{first}use the protocol 'same_set'",
+        f"{found}, and under 'no_cameras' each of these queries would find itself",
     )
 
 

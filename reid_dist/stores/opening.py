@@ -13,8 +13,17 @@ from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
-from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, is_glob, state_of
-from reid_dist.stores.objects import SCHEME
+from reid_dist.stores.locations import (
+    State,
+    at_location,
+    canonical_uri,
+    cut_short_note,
+    holds,
+    is_glob,
+    local_path,
+    state_of,
+)
+from reid_dist.stores.objects import SCHEME, is_object_uri
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -127,7 +136,9 @@ def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
     if state is State.NOTHING and is_glob(uri):
         return None
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no such {what}: {uri}{cut_short_note(uri)}")
+        if not is_object_uri(uri) and local_path(uri).is_dir():
+            raise StoreNotFoundError(f"no {what} in {uri}: the directory is empty{cut_short_note(uri)}")
+        raise StoreNotFoundError(f"no such file or store: {uri}{cut_short_note(uri)}")
     if state in (State.COMPLETE, State.WRITING):
         return FeatureSet.open(uri)
     side = None if role is None else at_location(uri, f"{role}.zarr")

@@ -311,7 +311,7 @@ class StoreReader(VerifiedReader):
             return f"unreadable ({error.strerror or type(error).__name__})"
         if hasher.hexdigest() == manifest.chunk_digests[chunk]:
             return ""
-        return "its rows do not have the digest that was written with them"
+        return "its rows do not match their digest"
 
     def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
         """Read and verify all chunks in their order, several at a time where each takes a while to begin.
