@@ -8,9 +8,9 @@ keep the details as an attribute, hence survive pickling between processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 __all__ = [
     "ClusterError",
@@ -30,6 +30,9 @@ __all__ = [
     "UnknownNameError",
 ]
 
+
+Source = TypeVar("Source")
+Loaded = TypeVar("Loaded")
 
 LONGEST_MESSAGE: Final = 160
 """Characters of a message that a terminal shows in two lines; what is longer goes into details."""
@@ -183,3 +186,17 @@ def refuse(faults: Sequence[str], what: str = "", count: int | None = None) -> N
     """Raise the `refusal` of faults, if there are any."""
     if faults:
         raise refusal(faults, what, count)
+
+
+def load_all(load: Callable[[Source], Loaded], sources: Iterable[Source]) -> list[Loaded]:
+    """Load every source; one error has all that cannot be loaded, with the details of a single one."""
+    loaded, failed = list[Loaded](), list[ReidDistError]()
+    for source in sources:
+        try:
+            loaded.append(load(source))
+        except ReidDistError as error:
+            failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
+    refuse([str(error) for error in failed], f"{len(failed)} of {len(loaded) + len(failed)} cannot be read")
+    return loaded

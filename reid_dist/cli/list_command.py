@@ -36,7 +36,7 @@ _ONE_LINE = 10_000
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print whole records as JSON and nothing else.")
 def command(kind: str, name: str | None, *, as_json: bool) -> None:
-    """List what there is with its source, or show all of one entry.
+    """List all metrics, protocols, … with their sources, or show one entry in full.
 
     \b
     Examples:

@@ -133,7 +133,7 @@ class _Conventions(TypedDict, total=False):
             default=50,
             limits=COUNT,
             refused_by=(POINTS,),
-            help="Length of the curves over ranks.",
+            help="Last rank shown in the CMC and other curves.",
         ),
     ]
     collapse: Annotated[
@@ -205,7 +205,7 @@ class _OfFeatures(TypedDict, total=False):
         Option(
             default=False,
             refused_by=(SPLITS, SWEEP, POINTS),
-            help="Note what --rerank, and --expand with it, change: AP and CMC@1 without, with paired intervals.",
+            help="Also rank without --rerank (and --expand), and report what they change.",
             doc="With a re-ranking, also rank without it, and without the expansion as well if there is one, and note "
             "the changes of the protocol's AP and CMC@1 with paired intervals over identities.",
         ),
@@ -254,7 +254,7 @@ class _Outputs(TypedDict, total=False):
         Literal["stored", "random"],
         _extra(
             default="stored",
-            help="How rows enter the distractor curve.",
+            help="Order in which gallery rows are added to the distractor curve.",
             doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
             "order that depends on the seed alone.",
         ),
@@ -294,7 +294,7 @@ class _Outputs(TypedDict, total=False):
         Option(
             default=0,
             limits=(0, 2**64 - 1),
-            help="Of draws, random orders and intervals.",
+            help="Random seed for draws, orderings and intervals.",
             doc="Seed of draws, random orders and intervals, 0 to 2**64 - 1.",
         ),
     ]
@@ -410,7 +410,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="DIR",
-            help="Where relative paths of --pictures start. Default: here.",
+            help="Directory of the relative paths of --pictures. Default: the current one.",
             doc="Where relative image paths start.",
         ),
     ]
@@ -471,15 +471,15 @@ class SplitOptions(TypedDict, total=False):
         bool,
         _draw(
             default=False,
-            help="Keep so many of every identity under every camera.",
-            doc="Keep so many of every identity under every camera, as SYSU-MM01 does.",
+            help="Keep that many rows of every identity in every camera.",
+            doc="Keep that many rows of every identity in every camera, as SYSU-MM01 does.",
         ),
     ]
     rest_as_queries: Annotated[
         bool,
         _draw(
             default=False,
-            help="Rows that are not kept are the queries; give one set twice.",
+            help="Use the other rows as queries; give one set twice.",
             doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
             "gallery, too.",
         ),
@@ -497,8 +497,8 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=None,
             metavar="FILE",
-            help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
-            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.row_lists`.",
+            help="List the rows of every split instead of drawing them: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+            doc="List the rows of every split instead of drawing them; see `reid_dist.stores.importers.row_lists`.",
         ),
     ]
     by: Annotated[
@@ -551,7 +551,7 @@ class PoolOptions(TypedDict, total=False):
         bool,
         _convention(
             default=True,
-            help="Keep pooled rows as they are; otherwise they get length 1.",
+            help="Keep pooled rows as they are; by default they are scaled to length 1.",
             doc="Scale every pooled row to length 1.",
         ),
     ]
@@ -567,7 +567,7 @@ class PoolOptions(TypedDict, total=False):
         Literal["keep", "drop"],
         _convention(
             default="keep",
-            help="Leave cameras out, where rows of several cameras are pooled.",
+            help="Drop the camera label where rows of several cameras are pooled.",
             doc='``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.',
         ),
     ]
@@ -587,7 +587,7 @@ class PoolOptions(TypedDict, total=False):
             default="float32",
             metavar="[float32|float16]",
             recorded=False,
-            help="How rows are kept.",
+            help="Type of the pooled rows.",
             doc='Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a '
             "float16 source as well: the mean of many rows has the higher precision.",
         ),

@@ -251,8 +251,8 @@ def _refuse_other_result(store: ResultStore[R], spec: Spec, result: R) -> None:
 
 
 def _difference(name: str, wanted: object, found: object) -> str:
-    now, there = short_digests(*("none" if each is None else shown(each).strip("'") for each in (wanted, found)))
-    return f"{name}: {now} now, {there} there"
+    now, before = short_digests(*("none" if each is None else shown(each).strip("'") for each in (wanted, found)))
+    return f"{name}: {before} before, {now} now"
 
 
 # ---- unfinished runs -------------------------------------------------------------------------------------------------

@@ -284,17 +284,17 @@ def evaluate_splits(
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     rows
-        Rows of every split in place of draws: a file as `reid_dist.stores.importers.row_lists` describes it, or a
-        list with one entry per split, ``{"gallery": […], "query": […]}`` or the gallery rows alone; all queries where
-        there is no ``query``.  Of the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first `per_identity`
+        The rows of every split, listed instead of drawn: a file as `reid_dist.stores.importers.row_lists` describes it,
+        or a list with one entry per split, ``{"gallery": […], "query": […]}`` or the gallery rows alone; all queries
+        where there is no ``query``.  Of the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first `per_identity`
         images are the gallery.
     seed
-        Of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
+        Random seed of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory that all workers share; None for a temporary one.  What is put there is removed in the end; of a run
-        that breaks, what is finished stays, and the same run goes on from there.
+        Directory that all workers share; None for a temporary one.  Contents are removed at the end; of a run that
+        breaks, what is finished stays, and the same run goes on from there.
     progress
         As in `evaluate`, of finished splits: one stage, ``"splits"``.
     **options

@@ -307,9 +307,7 @@ class DocumentReport(Result):
                 raise IncompleteStoreError(
                     f"{path} has no {cls.document}: the report was never finished; evaluate again"
                 )
-            raise StoreNotFoundError(
-                f"no report in {path}: it has no {cls.document}; name the --output directory of a run"
-            )
+            raise StoreNotFoundError(f"no report in {path}: it has no {cls.document}; name the --output of a run")
 
         def read(name: str) -> bytes:
             content = read_bytes(path, name)

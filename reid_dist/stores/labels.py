@@ -296,7 +296,8 @@ def make_labels(
             f"{name} has {counted(len(array), 'entry')} for {counted(n_rows, 'row')} of features; give one per row"
             for name, array in labels.items()
             if not name.endswith("_names") and len(array) != n_rows
-        ]
+        ],
+        "labels",
     )
     for name, array in labels.items():
         # Owned and read-only: labels are handed out by reference, and a digest is taken of them.

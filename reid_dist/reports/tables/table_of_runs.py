@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reid_dist.core.formatting import counted, integer
-from reid_dist.errors import InputError, ReidDistError, refuse
+from reid_dist.errors import InputError, load_all
 from reid_dist.metrics.confidence import (
     Interval,
     bootstrap_intervals,
@@ -64,7 +64,7 @@ def compare_runs(
     metrics
         Names; None for all that all runs have.
     level
-        Nominal coverage of the intervals; 1 - `level` is the level of the tests.
+        Confidence level of the intervals; 1 - `level` is the level of the tests.
     n_resamples, seed
         Of the bootstrap and of the sign-flip test.
     unit
@@ -81,7 +81,7 @@ def compare_runs(
     """
     if isinstance(reports, Report | str | Path):
         raise InputError(f"reports must be a sequence of runs, found one {type(reports).__name__}")
-    loaded = _loaded(reports)
+    loaded = load_all(lambda each: each if isinstance(each, Report) else Report.load(each), reports)
     if not loaded:
         raise InputError("a table needs one run or more, found none")
     if names is not None and len(names) != len(loaded):
@@ -180,20 +180,6 @@ class _Draws:
     def options(self) -> dict[str, Any]:
         """Keyword arguments of tests."""
         return {"unit": self.unit, "n_resamples": self.n_resamples, "seed": self.seed}
-
-
-def _loaded(reports: Sequence[Report | str | Path]) -> list[Report]:
-    """Load runs; one error names all that cannot be read."""
-    loaded, failed = list[Report](), list[ReidDistError]()
-    for each in reports:
-        try:
-            loaded.append(each if isinstance(each, Report) else Report.load(each))
-        except ReidDistError as error:
-            failed.append(error)
-    if len(failed) == 1:
-        raise failed[0]
-    refuse([str(error) for error in failed], "the table")
-    return loaded
 
 
 def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[str], draws: _Draws) -> Group:
