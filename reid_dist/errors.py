@@ -189,7 +189,7 @@ def refuse(faults: Sequence[str], what: str = "", count: int | None = None) -> N
 
 
 def load_all(load: Callable[[Source], Loaded], sources: Iterable[Source]) -> list[Loaded]:
-    """Load every source; one error has all that cannot be loaded, with the details of a single one."""
+    """Load every run; one error has all that cannot be loaded, with the details of a single one."""
     loaded, failed = list[Loaded](), list[ReidDistError]()
     for source in sources:
         try:
@@ -198,5 +198,5 @@ def load_all(load: Callable[[Source], Loaded], sources: Iterable[Source]) -> lis
             failed.append(error)
     if len(failed) == 1:
         raise failed[0]
-    refuse([str(error) for error in failed], f"{len(failed)} of {len(loaded) + len(failed)} cannot be read")
+    refuse([str(error) for error in failed], "runs")
     return loaded

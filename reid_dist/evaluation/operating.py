@@ -449,9 +449,11 @@ class RecordedRanking:
         if job is None and None in places:
             side = _SIDES[places.index(None)]
             raise InputError(
-                f"the {side} of the run was in memory ({report.inputs[side]['uri']}), where nothing is left to read "
-                "again; give the same arrays to reid_dist.operating_points(query, gallery), or save the sets "
-                "(FeatureSet.save) and evaluate their stores"
+                f"the {side} of the run was in memory ({report.inputs[side]['uri']}) and cannot be read again",
+                details=(
+                    "give the same arrays to reid_dist.operating_points(query, gallery)",
+                    "or save the sets (FeatureSet.save) and evaluate their stores",
+                ),
             )
         if job is not None:
             return cls(spec, job.sides, options)

@@ -310,9 +310,9 @@ class Exclusion:
                 shared = item_name(self.drop_duplicates)
                 raise InputError(
                     f"{what}: {counted(len(differing), 'row')} {'has' if len(differing) == 1 else 'have'} the {shared} "
-                    f"of an earlier row and another {name}, and {'is' if len(differing) == 1 else 'are'} no "
-                    f"{'duplicate' if len(differing) == 1 else 'duplicates'} (first: rows {one} and {other}, {name}s "
-                    f"{values[0]} and {values[1]}); correct the labels, or leave the wrong rows out (--exclude)"
+                    f"of an earlier row and another {name}; correct the labels, or leave the wrong rows out "
+                    "(--exclude)",
+                    details=(f"first: rows {one} and {other}, {name}s {values[0]} and {values[1]}",),
                 )
         return again, first
 
