@@ -171,21 +171,21 @@ class ShortageError(RunFailedError, MemoryError):
     """A thread or an open file that the system does not give this process."""
 
 
-def refusal(faults: Sequence[str], what: str = "", count: int | None = None) -> InputError:
-    """Return one error with all faults, at least one, of an input, which messages call `what`.
+def refusal(faults: Sequence[str], what: str = "", *, many: str = "", count: int | None = None) -> InputError:
+    """Return one error with all faults, at least one, of an input.
 
-    `count` is their number where `faults` are only the first.
+    Messages call it `what`, and `many` if there are several faults; `count` is their number where `faults` are only
+    the first.
     """
     if len(faults) == 1:
         return InputError(f"{what}: {faults[0]}" if what else faults[0])
-    number = f"{count or len(faults)} problems"
-    return FaultsError(f"{what}: {number}" if what else number, details=faults)
+    return FaultsError(f"{what or many}: {count or len(faults)} problems", details=faults)
 
 
-def refuse(faults: Sequence[str], what: str = "", count: int | None = None) -> None:
+def refuse(faults: Sequence[str], what: str = "", *, many: str = "", count: int | None = None) -> None:
     """Raise the `refusal` of faults, if there are any."""
     if faults:
-        raise refusal(faults, what, count)
+        raise refusal(faults, what, many=many, count=count)
 
 
 def load_all(load: Callable[[Source], Loaded], sources: Iterable[Source]) -> list[Loaded]:
@@ -198,5 +198,5 @@ def load_all(load: Callable[[Source], Loaded], sources: Iterable[Source]) -> lis
             failed.append(error)
     if len(failed) == 1:
         raise failed[0]
-    refuse([str(error) for error in failed], "runs")
+    refuse([str(error) for error in failed], many="runs")
     return loaded

@@ -54,5 +54,5 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
         job = PipelineJob(query=query, gallery=gallery, **given_options(given))
     except ValidationError as error:
         faults = [f"{JOB_OPTIONS[str(path[0])].flag}: {text}" for path, text in problems_of(error, PipelineJob)]
-        raise refusal(faults, "the command" if len(faults) > 1 else "") from None
+        raise refusal(faults, many="the command") from None
     deliver_report(evaluate_job(job, run), as_json=as_json, output=run.output)

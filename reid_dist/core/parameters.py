@@ -160,7 +160,7 @@ def check_values(declared: Mapping[str, Parameter], values: Mapping[str, Any], o
             found[name] = declared[name].check(value)
         except ValueError as error:
             wrong.append(f"{name}{of} {error}, found {shown(value)}")
-    refuse(wrong)
+    refuse(wrong, many=f"values{of}" if of else "options")
     return found
 
 

@@ -127,7 +127,7 @@ def _look_up_metrics(names: Sequence[str]) -> None:
             parse_metric(name)
         except InputError as error:
             problems.append(str(error))
-    refuse(problems)
+    refuse(problems, many="metrics")
 
 
 _LOOK_UPS: Mapping[str, Callable[[Any], object]] = {

@@ -297,7 +297,7 @@ def make_labels(
             for name, array in labels.items()
             if not name.endswith("_names") and len(array) != n_rows
         ],
-        "labels",
+        many="labels",
     )
     for name, array in labels.items():
         # Owned and read-only: labels are handed out by reference, and a digest is taken of them.
@@ -400,6 +400,9 @@ class LabelledSet:
         @property
         def _labels(self) -> Mapping[str, NDArray[Any]]:
             """By the names that `reid_dist.stores.labels` gives them."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {counted(self.n_rows, 'row')} at {self.uri}"
 
     def _label_digest(self, name: str) -> str:
         """Return the digest of a label array."""

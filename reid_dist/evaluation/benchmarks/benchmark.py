@@ -113,7 +113,8 @@ def with_benchmark(name: str, given: Mapping[str, Any]) -> tuple[Benchmark, dict
             f"{option}, or evaluate without the benchmark"
             for option, wanted in prescribed.items()
             if _is_given(value := given.get(option)) and not _agrees(value, wanted)
-        ]
+        ],
+        many=f"benchmark {name!r}",
     )
     if benchmark.thresholded and not requests(given.get("metrics")):
         names = [f"{family}@T=x" for family in benchmark.thresholded]

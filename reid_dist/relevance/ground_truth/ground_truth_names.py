@@ -38,6 +38,7 @@ class Faults:
         self.origin = origin
         self._worded: list[str] = []
         self._count = 0
+        self._has_names = False
 
     def add(self, message: str) -> None:
         """Note a fault."""
@@ -47,13 +48,14 @@ class Faults:
 
     def add_name(self, where: str, names: ItemNames, name: str) -> None:
         """Note a name that denotes no row or several; the search for a similar one is made only once."""
-        self.add(f"{where}: {names.explain(name, with_nearest=not self._worded)}")
+        self.add(f"{where}: {names.explain(name, with_nearest=not self._has_names)}")
+        self._has_names = True
 
     def refuse(self) -> None:
         """Raise one error with all faults, if there was any."""
         if self._count > len(self._worded):
             self._worded.append(f"and {self._count - len(self._worded)} more")
-        refuse(self._worded, self.origin, self._count)
+        refuse(self._worded, self.origin, count=self._count)
 
 
 class ItemNames:

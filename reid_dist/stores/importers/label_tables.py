@@ -165,7 +165,7 @@ class LabelTable:
                 for what in (self.columns if columns is None else columns)
                 if what in self.columns and len(self.columns[what]) != n_rows
             ],
-            "labels",
+            many="labels",
         )
 
     def with_columns(self, columns: Mapping[str, Column], *notes: str) -> LabelTable:
