@@ -80,6 +80,11 @@ class ReidDistError(Exception):
             for line in lines:
                 self.add_note(f"  {line}")
 
+    @property
+    def in_one_line(self) -> str:
+        """The message with its details after it, for a table or a log."""
+        return "; ".join((str(self), *self.details))
+
 
 class InputError(ReidDistError, ValueError):
     """Features, labels or options that cannot be evaluated."""
@@ -89,7 +94,7 @@ class InputError(ReidDistError, ValueError):
     @property
     def faults(self) -> tuple[str, ...]:
         """Each fault in one line."""
-        return ("; ".join((str(self), *self.details)),)
+        return (self.in_one_line,)
 
 
 class FaultsError(InputError):

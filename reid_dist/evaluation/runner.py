@@ -324,7 +324,7 @@ def _failures_with_advice(folder: Path | str | None, resumed_by: str | None) -> 
         # Workers that a signal ended as well may have been missed first.
         if isinstance(error, KeyboardInterrupt) or signals.received() is not None:
             raise KeyboardInterrupt(left) from error
-        raise RunFailedError(f"{error}; {left}") from error
+        raise RunFailedError(str(error), details=(*getattr(error, "details", ()), left)) from error
 
 
 # ---- places ----------------------------------------------------------------------------------------------------------

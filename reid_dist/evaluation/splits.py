@@ -387,7 +387,8 @@ def run_splits(session: Session, job: SplitJob) -> SplitReport:
                     try:
                         report = evaluate_once(private, near, far, **job.checked.values)
                     except InputError as error:
-                        raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
+                        message = f"split {split} of {trials.n_splits} (from 0): {error}"
+                        raise InputError(message, details=error.details) from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
                 of_sides = [*side_notes(near, far, rules), *label_notes(near, far, rules), *input_notes(near, far)]
                 return FinishedSplit.of(report, leave_out=of_sides)

@@ -117,7 +117,7 @@ def _of_arrays(make: Callable[..., Made], arrays: tuple[ArrayLike, ...], names: 
     try:
         return make(*arrays)
     except InputError as error:
-        raise InputError(f"{side}: {error}") from None
+        raise InputError(f"{side}: {error}", details=error.details) from None
 
 
 def recorded_place(described: Mapping[str, Any], role: Role, key: str = "uri") -> str | None:

@@ -384,8 +384,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "benchmarks": [
         (
             "evaluation/benchmarks/benchmark.py",
-            "if _is_given(value) and not _agrees(value, wanted):",
-            "if _is_given(value) and value == wanted == ():",
+            "if _is_given(value := given.get(option)) and not _agrees(value, wanted)",
+            "if _is_given(value := given.get(option)) and value == wanted == ()",
         ),
         (
             "evaluation/benchmarks/variants.py",

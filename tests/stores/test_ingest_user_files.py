@@ -327,6 +327,7 @@ def test_a_pickle_is_refused_with_lines_that_convert_it(reid_dist: Any, tmp_path
     assert refused.code == 2
     assert "is a pickle. Loading one can run arbitrary code, so reid-dist refuses to" in refused.err
     lines = [line.strip() for line in refused.err.splitlines() if line.startswith("  ")]
+    assert lines.pop(0).startswith("If you trust it")
     assert len(lines) == 3
     # The three lines do what they promise.
     program = "\n".join(lines).replace('"features.pkl"', repr(str(tmp_path / name)))
