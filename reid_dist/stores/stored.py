@@ -340,7 +340,7 @@ class StoreReader(VerifiedReader):
 def _cause(error: Exception) -> str:
     """Cause of a failed read, in words for users: messages of the libraries may print the bytes."""
     if "checksum" in str(error):
-        return "its bytes do not have the checksum that was written with them"
+        return "its bytes do not match their checksum"
     return "a file of it is missing" if isinstance(error, FileNotFoundError | KeyError) else type(error).__name__
 
 

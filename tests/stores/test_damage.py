@@ -182,7 +182,7 @@ def test_a_wrong_checksum_gives_one_line(store: FeatureSet, file: str) -> None:
     damage(store, file, flip)
     array = file.split("/")[0]
     read = (lambda: store.read(0, 300)) if array == "features" else (lambda: getattr(FeatureSet.open(store.uri), array))
-    with pytest.raises(DamagedStoreError, match="digest|checksum") as caught:
+    with pytest.raises(DamagedStoreError, match=r"digest|checksum") as caught:
         read()
     (found,) = check_store(store.uri).damage
     assert str(found) in str(caught.value)
