@@ -203,7 +203,8 @@ def _run_with_events(words: list[str], log: EventLog) -> int:
 
     def write_error(error: Exception, code: int) -> None:
         message, *details = map(without_credentials, _lines_of(error))
-        log.write("error", message=message, details=details, kind=type(error).__name__, exit_code=code)
+        facts = {"details": details} if details else {}
+        log.write("error", message=message, **facts, kind=type(error).__name__, exit_code=code)
 
     log.write("started", command=words[0], version=__version__)
     try:
