@@ -105,7 +105,7 @@ class Document:
             if found is not None:
                 line, node = found[0].line + 1, found[1]
             # Models of several forms put the name of a form into the path.
-            elif place < len(path) or isinstance(node, yaml.ScalarNode):
+            elif place < len(path) or isinstance(node, yaml.ScalarNode | yaml.SequenceNode):
                 continue
             keys.append(part)
         return tuple(keys), line

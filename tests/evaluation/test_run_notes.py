@@ -274,10 +274,10 @@ def test_missing_cameras_of_one_set_lead_to_same_set():
         evaluate(both, both)
     assert in_full(caught.value).index("same_set") < in_full(caught.value).index("no_cameras")
     query = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=paths[:9])
-    with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by item id"):
+    with pytest.raises(InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by item id"):
         evaluate(query, FeatureSet.from_arrays(features, pids, item_ids=paths))
     query = FeatureSet.from_arrays(features[:9], pids[:9], image_paths=paths[:9])
-    with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by image pa"):
+    with pytest.raises(InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by image pa"):
         evaluate(query, FeatureSet.from_arrays(features, pids, image_paths=paths))
     query, gallery = (
         FeatureSet.from_arrays(features[:n], pids[:n], item_ids=first + np.arange(n), image_paths=paths[:n])
