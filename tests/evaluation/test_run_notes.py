@@ -352,7 +352,7 @@ def test_splits_of_one_set_need_other_queries():
     both = FeatureSet.from_arrays(features, pids, item_ids=paths)
     with pytest.raises(InputError, match="--rest-as-queries"):
         evaluate_splits(both, both, repeats=2, protocol="no_cameras")
-    with pytest.raises(InputError, match="'same_set' without item ids; use --rest-as-queries"):
+    with pytest.raises(InputError, match="'same_set' without item ids, .*; use --rest-as-queries"):
         evaluate_splits(*[FeatureSet.from_arrays(features, pids)] * 2, repeats=2, protocol="same_set")
     options = {"repeats": 2, "metrics": ["mAP"]}
     assert codes_of(evaluate_splits(both, both, protocol="same_set", **options)) == []
@@ -486,7 +486,7 @@ def test_texts_are_compared_and_shown_as_texts():
     rng = np.random.default_rng(6)
     query = FeatureSet.from_arrays(rng.standard_normal((2, 4)).astype(np.float32), ["c", "d"])
     gallery = FeatureSet.from_arrays(rng.standard_normal((3, 4)).astype(np.float32), ["a", "b", "b"])
-    with pytest.raises(InputError, match=r"query pids span 'c'\.\.'d' \(2 identities\)") as caught:
+    with pytest.raises(InputError, match=r"query pids: 'c'\.\.'d' \(2 identities\)") as caught:
         evaluate(query, gallery, protocol="no_cameras")
     assert "in both sets: 0" in in_full(caught.value)
 
