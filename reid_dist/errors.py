@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, Self, TypeVar
 
 __all__ = [
     "ClusterError",
@@ -117,6 +117,10 @@ class UnknownNameError(InputError, LookupError):
 
 class PlanError(ReidDistError, MemoryError):
     """A job that cannot fit its machines; raised before any work is done."""
+
+    def __new__(cls, *arguments: object, **_options: object) -> Self:
+        """Make it as any exception: Dask's workers read errors by this method, and that of MemoryError refuses."""
+        return Exception.__new__(cls, *arguments)
 
     exit_code = ExitCode.BAD_INPUT
 

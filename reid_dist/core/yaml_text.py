@@ -89,13 +89,10 @@ class Document:
 
     def place(self, path: Path) -> str:
         """The same place in words: ``line 4, metrics``."""
-        keys, line = self._find(path)
         if any(path[: len(each)] == each for each in self.replaced):
-            keys, line = path, None
-        shown = ".".join(part if (part := str(key)).isprintable() else repr(part) for key in keys)
-        if line is None:
-            return f"--set {shown}" if self.replaced and keys else shown or "the file"
-        return f"line {line}, {shown}"
+            return f"--set {_dotted(path)}"
+        keys, line = self._find(path)
+        return (_dotted(keys) or "the file") if line is None else f"line {line}, {_dotted(keys)}"
 
     def _find(self, path: Path) -> tuple[Path, int | None]:
         """Keys and positions of a path that are there, and a last key that is missing, and the line."""
@@ -109,6 +106,10 @@ class Document:
                 continue
             keys.append(part)
         return tuple(keys), line
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(part if (part := str(key)).isprintable() else repr(part) for key in path)
 
 
 def _children(node: yaml.Node | None, part: int | str) -> Iterator[tuple[yaml.Mark, yaml.Node]]:

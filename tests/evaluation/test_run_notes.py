@@ -274,10 +274,14 @@ def test_missing_cameras_of_one_set_lead_to_same_set():
         evaluate(both, both)
     assert in_full(caught.value).index("same_set") < in_full(caught.value).index("no_cameras")
     query = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=paths[:9])
-    with pytest.raises(InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by item id"):
+    with pytest.raises(
+        InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by item id"
+    ):
         evaluate(query, FeatureSet.from_arrays(features, pids, item_ids=paths))
     query = FeatureSet.from_arrays(features[:9], pids[:9], image_paths=paths[:9])
-    with pytest.raises(InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by image pa"):
+    with pytest.raises(
+        InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by image pa"
+    ):
         evaluate(query, FeatureSet.from_arrays(features, pids, image_paths=paths))
     query, gallery = (
         FeatureSet.from_arrays(features[:n], pids[:n], item_ids=first + np.arange(n), image_paths=paths[:n])
@@ -352,7 +356,7 @@ def test_splits_of_one_set_need_other_queries():
     both = FeatureSet.from_arrays(features, pids, item_ids=paths)
     with pytest.raises(InputError, match="--rest-as-queries"):
         evaluate_splits(both, both, repeats=2, protocol="no_cameras")
-    with pytest.raises(InputError, match="'same_set' without item ids, .*; use --rest-as-queries"):
+    with pytest.raises(InputError, match=r"'same_set' without item ids, .*; use --rest-as-queries"):
         evaluate_splits(*[FeatureSet.from_arrays(features, pids)] * 2, repeats=2, protocol="same_set")
     options = {"repeats": 2, "metrics": ["mAP"]}
     assert codes_of(evaluate_splits(both, both, protocol="same_set", **options)) == []
