@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -186,13 +187,13 @@ class Outcome:
         """
         assert (self.code, self.out) == (code, ""), self
         assert "Traceback" not in self.err
-        before, start, message = self.err.rpartition("Error: ")
-        assert start
-        assert "Error: " not in before
+        start = re.search("^Error: ", self.err, re.MULTILINE)
+        assert start is not None
+        message = self.err[start.start() :]
         assert all(line.startswith("  ") for line in message.splitlines()[1:])
         for part in parts:
             assert part in message
-        return start + message
+        return message
 
 
 @pytest.fixture

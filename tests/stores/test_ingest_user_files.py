@@ -14,6 +14,7 @@ import pytest
 import scipy.io
 from handmade_pth import Tensor, write_pth
 from named_images import CAMIDS, FEATURES, NAMES, PIDS, assert_named
+from refusals import in_full
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate
 from reid_dist.errors import InputError, RunFailedError, StoreError
@@ -116,7 +117,7 @@ def test_a_pattern_that_never_ends_is_refused(
     def refusal() -> str:
         with pytest.raises(InputError) as refused:
             open_features(tmp_path / "f.npy", names_file=tmp_path / "names.npy", pattern=pattern)
-        return str(refused.value)
+        return in_full(refused.value)
 
     with ThreadPoolExecutor() as pool:
         message = pool.submit(refusal).result() if in_thread else refusal()

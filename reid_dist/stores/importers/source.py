@@ -312,7 +312,7 @@ def _format_of(path: Path) -> Format:
     if by_bytes is None and (suffix in _PICKLE_SUFFIXES or (found is None and is_pickle)):
         raise pickle_refusal(path)
     if found is None:
-        known = ", ".join(suffix for entry in FORMATS for suffix in entry.suffixes)
+        known = ", ".join(sorted(suffix for entry in FORMATS for suffix in entry.suffixes))
         raise InputError(
             f"cannot determine the format of {path} from its suffix {suffix!r}", details=(f"known: {known}",)
         )
