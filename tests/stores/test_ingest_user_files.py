@@ -121,8 +121,8 @@ def test_a_pattern_that_never_ends_is_refused(
 
     with ThreadPoolExecutor() as pool:
         message = pool.submit(refusal).result() if in_thread else refusal()
-    found = f"--pattern {pattern!r} takes more than 0.2 s for 904 names, and was at row 4200: {late!r}"
-    assert message.startswith(found)
+    assert message.startswith(f"--pattern {pattern!r} takes more than 0.2 s for 904 names; ")
+    assert f"it was at row 4200: {late!r}" in message
     assert psutil.Process().children() == children
 
 
