@@ -46,7 +46,7 @@ def evaluate_rank(
     q_camids, g_camids
         (n_query,) and (n_gallery,) cameras.
     max_rank
-        Length of the CMC curve; the size of the gallery if that is smaller.
+        Last rank of the CMC curve; the size of the gallery if that is smaller.
     use_metric_cuhk03
         Rank one gallery item of each identity for the CMC (single-gallery-shot, CUHK03).  The curve is the expectation
         over all choices of these items, where torchreid draws ten of them.

@@ -11,8 +11,14 @@ from reid_dist.cli.result_place import ResultPlace, result_options
 
 @click.command("average")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that all runs have.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Metric to show; repeatable. Default: all that every run has.",
+)
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals.")
 @click.option("--allow-different", is_flag=True, help="Average although conventions differ.")
 @result_options("averages")
 def command(
@@ -22,7 +28,7 @@ def command(
     allow_different: bool,
     place: ResultPlace,
 ) -> None:
-    """Average the metrics of two runs or more of one benchmark: ten models, ten splits, two galleries.
+    """Average the metrics of two or more runs of one benchmark: ten models, ten splits, two galleries.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.
@@ -38,11 +44,12 @@ def command(
       reid-dist average results/g1 results/g2 --metric mAP --metric CMC@1 --output results/mean.tex
       reid-dist average nightly.db#11:resnet50/regdb/1 nightly.db#11:resnet50/regdb/2
     """
+    from reid_dist.errors import load_all
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.averages import average_runs
 
     average = average_runs(
-        [load_report(run) for run in runs],
+        load_all(load_report, runs),
         names=[str(run) for run in runs],
         metrics=metrics or None,
         level=level,

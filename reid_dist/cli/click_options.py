@@ -228,7 +228,7 @@ name_option = option(
     group=OUTPUTS,
     metavar="TEXT",
     callback=_checked_name,
-    help="Name of the run on page and console and in the JSON. Default: the last part of DIR.",
+    help="Name of the run in the reports. Default: the last part of DIR.",
 )
 
 # In effect before options are parsed, so that wrong ones are events too; see `reid_dist.cli.group.run_command`.

@@ -178,7 +178,7 @@ def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[s
 @command.command("import")
 @click.argument("history", type=click.Path(path_type=Path))
 def import_(history: Path) -> None:
-    """Convert HISTORY, written by the version before, to the present format; a copy of it stays beside it."""
+    """Convert a HISTORY of the previous version to the current schema; a copy of it stays beside it."""
     from reid_dist.nightly.history import History
 
     print(f"imported: {counted(History.import_file(history), 'run')}")

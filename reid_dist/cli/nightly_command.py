@@ -16,7 +16,7 @@ from reid_dist.cli.click_options import choose_cluster, events_option, local_opt
     "history_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="SQLite file of all nights, made if missing.  [required, but for --list]",
+    help="SQLite file of all nights, created if missing.  [required unless --list]",
 )
 @click.option(
     "--output",
@@ -56,10 +56,10 @@ def command(
 ) -> int:
     """Run every job of a SUITE file, compare it with earlier nights, and write the page.
 
-    A job that fails is recorded, and the rest goes on. Exit code 3 when a job failed, its features could not be made,
-    or are those of the last night where new ones are expected; 4 when none did and accuracy, time or memory of one is
-    worse than before, or a result changed although inputs and job are identical; 5 when neither, and a job could not
-    be compared with its baseline, as after a change of the job.
+    A failed job is recorded, and the others continue. Exit code 3: a job failed, its features could not be made, or
+    they are those of the last night where new ones are expected; 4: none failed, but one became worse in accuracy, time
+    or memory, or its result changed although inputs and job are identical; 5: none of these, but a job could not be
+    compared with its baseline, as after a change of the job.
 
     \b
     Examples:

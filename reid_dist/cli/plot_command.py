@@ -21,7 +21,7 @@ def _width(ctx: click.Context, param: click.Parameter, value: str) -> str | floa
     "--curve", type=click.Choice(_CURVES, case_sensitive=False), default="cmc", show_default=True, help="What is drawn."
 )
 @click.option("--metric", metavar="NAME", help="Of the distractor curve. Default: its first one.")
-@click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run, once for each, in their order.")
+@click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run; give one per run, in order.")
 @click.option("--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help=".pdf, .svg or .png.")
 @click.option(
     "--width",
@@ -50,7 +50,7 @@ def command(
     font_size: float | None,
     style: str | None,
 ) -> None:
-    """Draw a curve of one run or several as a figure for a paper.
+    """Draw a curve of one or more runs as a figure for a paper.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.
@@ -64,6 +64,7 @@ def command(
       reid-dist plot results/plain results/reranked --output cmc.pdf
       reid-dist plot results/plain results/reranked --curve pr --width two --font-size 9 --output pr.svg
     """
+    from reid_dist.errors import load_all
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.plots.figures import FORMATS, ONE_COLUMN, TWO_COLUMNS, figure_file
     from reid_dist.reports.plots.run_curves import curve_chart
@@ -76,7 +77,7 @@ def command(
     if names and len(names) != len(runs):
         raise click.UsageError(f"--name is given {len(names)} times for {len(runs)} runs; give it once for each")
     refuse_existing(output)
-    reports = [load_report(run) for run in runs]
+    reports = load_all(load_report, runs)
     named = distinct_names(names or run_names(runs, reports), reports)
     groups = comparable(reports)
     if len(groups) > 1:

@@ -45,7 +45,7 @@ def command(
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Make one row of all rows of STORE that share a label: tracklets of video, multi-query.
+    """Average the rows of STORE that share a label: tracklets of video, multi-query.
 
     STORE is a feature store, or any source of one set that `ingest` reads. Rows are pooled as they are stored, and
     every pooled row is scaled to length 1.

@@ -13,7 +13,7 @@ import click
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write the report of an entry of a history there."
 )
 def command(runs: tuple[Path, ...], output: Path | None) -> None:
-    """Verify finished runs, print their tables and write their pages again.
+    """Verify finished runs, print their tables and rewrite their pages.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good. The page of an entry is written to --output.

@@ -27,13 +27,13 @@ from reid_dist.evaluation.options import LEFT_OUT, SPLIT_OPTIONS
     *("fuse", *LEFT_OUT),
     *SPLIT_OPTIONS,
     *("seed", "benchmark", "other_codes", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
-    seed={"group": DRAW, "help": "Of the draw."},
-    max_rank={"help": "Length of the CMC curve."},
+    seed={"group": DRAW, "help": "Random seed of the draw."},
+    max_rank={"help": "Last rank of the CMC curve."},
 )
 @cluster_options
 @output_options(
     output="Write splits.json, splits.html there.",
-    workspace="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
+    workspace="Directory for drawn rows, seen by all workers. Default: DIR/workspace. Contents are removed at the end.",
     resume="Resume an output directory: splits that are done are not evaluated again.",
 )
 @observation_options

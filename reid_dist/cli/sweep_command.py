@@ -33,14 +33,19 @@ def _swept_options(function: F) -> F:
 
 @click.command("sweep", cls=GroupedCommand)
 @sides_arguments
-@option("--expand", group=SWEPT, metavar="SPEC", help="The expansion, such as aqe; of dba(k=5)+aqe, the last is swept.")
-@option("--include-self", group=SWEPT, is_flag=True, help="Queries are gallery items, by item id, and one of the k.")
+@option("--expand", group=SWEPT, metavar="SPEC", help="Expansion to sweep, such as aqe; in dba(k=5)+aqe the last one.")
+@option(
+    "--include-self",
+    group=SWEPT,
+    is_flag=True,
+    help="The query is a gallery item (found by item id) and counts among the k.",
+)
 @option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
 @_swept_options
 @shared_options(
     *("fuse", "protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
     metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or with commas.  [default: mAP, CMC@1, mINP]"},
-    max_rank={"help": "Length of the curves in the digests."},
+    max_rank={"help": "Last rank of the curves that the digest covers."},
 )
 @cluster_options
 @output_options(

@@ -13,8 +13,14 @@ from reid_dist.cli.result_place import ResultPlace, result_options
 
 @click.command("table")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that all runs have.")
-@click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run, once for each, in their order.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Metric to show; repeatable. Default: all that every run has.",
+)
+@click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run; give one per run, in order.")
 @click.option("--intervals", is_flag=True, help="Show the interval of every value.")
 @click.option("--letters", is_flag=True, help="Mark runs by letters; those that share one do not differ significantly.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level; tests use 1 - level.")
@@ -46,10 +52,11 @@ def command(
       reid-dist table results/plain results/reranked --metric mAP --intervals --output table.tex
       reid-dist table results/plain results/reranked --name baseline --name re-ranked --output table.html
     """
+    from reid_dist.errors import load_all
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.tables import ShownRuns, compare_runs, run_names
 
-    reports = [load_report(run) for run in runs]
+    reports = load_all(load_report, runs)
     named = names or run_names(runs, reports)
     table = compare_runs(reports, names=named, metrics=metrics or None, pictures=place.form == "html", **draws)
     place.deliver(ShownRuns(table, intervals, letters))

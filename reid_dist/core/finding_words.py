@@ -384,8 +384,8 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "unfit_distance": "the distance {distance} is left out: {why}",
     "no_valid_query_under": "no query has a relevant item under {conventions:semicolons}: left out",
     "ranks_alike": "{distance} gives the ranks of {other} under every convention and has no rows of its own",
-    "euclidean_ranks": "Euclidean distances of rows scaled to length 1 rank as cosine, and sqeuclidean as euclidean, "
-    "but for rounding: they have no rows of their own",
+    "euclidean_ranks": "Euclidean distances of rows scaled to length 1 rank like cosine up to rounding, and "
+    "sqeuclidean like euclidean, so they are not listed separately",
     "no_lengths": "{stages} makes no difference under {distance} but for rounding, and is left out there",
     "unfit_stages": "{stages} is left out under {distance}: {why}",
     "also_left_out": "expansions, re-rankings and treatments of features are left out: --also NAME, also=[…]; "

@@ -309,7 +309,7 @@ def _with_valid_query(
         protocol = settings[0][0].protocol
         joined = joined_labels(query, gallery, protocol, camids=False)
         labels = joined_label_sets(query, gallery, joined, protocol, False)
-        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, QueryCounts(first[0].ranked).invalid))
+        raise explain_no_valid_query(query, gallery, labels, protocol, QueryCounts(first[0].ranked).invalid)
     out = [pair[0].name for pair, each in zip(settings, valid, strict=True) if not each]
     if out:
         notes.append(info("no_valid_query_under", conventions=out))

@@ -14,7 +14,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, cast
 
 from reid_dist.core.parameters import Parameter, check_values, declared_keys
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stages.method_parameters import SweptValues
 
@@ -133,7 +133,7 @@ class _Conventions(TypedDict, total=False):
             default=50,
             limits=COUNT,
             refused_by=(POINTS,),
-            help="Length of the curves over ranks.",
+            help="Last rank shown in the CMC and other curves.",
         ),
     ]
     collapse: Annotated[
@@ -205,7 +205,7 @@ class _OfFeatures(TypedDict, total=False):
         Option(
             default=False,
             refused_by=(SPLITS, SWEEP, POINTS),
-            help="Note what --rerank, and --expand with it, change: AP and CMC@1 without, with paired intervals.",
+            help="Also rank without --rerank (and --expand), and report what they change.",
             doc="With a re-ranking, also rank without it, and without the expansion as well if there is one, and note "
             "the changes of the protocol's AP and CMC@1 with paired intervals over identities.",
         ),
@@ -254,7 +254,7 @@ class _Outputs(TypedDict, total=False):
         Literal["stored", "random"],
         _extra(
             default="stored",
-            help="How rows enter the distractor curve.",
+            help="Order in which gallery rows are added to the distractor curve.",
             doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
             "order that depends on the seed alone.",
         ),
@@ -295,7 +295,7 @@ class _Outputs(TypedDict, total=False):
         Option(
             default=0,
             limits=(0, 2**64 - 1),
-            help="Of draws, random orders and intervals.",
+            help="Random seed for draws, orderings and intervals.",
             doc="Seed of draws, random orders and intervals, 0 to 2**64 - 1.",
         ),
     ]
@@ -413,7 +413,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="DIR",
-            help="Where relative paths of --pictures start. Default: here.",
+            help="Directory of the relative paths of --pictures. Default: the current one.",
             doc="Where relative image paths start.",
         ),
     ]
@@ -474,15 +474,15 @@ class SplitOptions(TypedDict, total=False):
         bool,
         _draw(
             default=False,
-            help="Keep so many of every identity under every camera.",
-            doc="Keep so many of every identity under every camera, as SYSU-MM01 does.",
+            help="Keep that many rows of every identity in every camera.",
+            doc="Keep that many rows of every identity in every camera, as SYSU-MM01 does.",
         ),
     ]
     rest_as_queries: Annotated[
         bool,
         _draw(
             default=False,
-            help="Rows that are not kept are the queries; give one set twice.",
+            help="Use the other rows as queries; give one set twice.",
             doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
             "gallery, too.",
         ),
@@ -500,8 +500,8 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=None,
             metavar="FILE",
-            help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
-            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.row_lists`.",
+            help="List the rows of every split instead of drawing them: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+            doc="List the rows of every split instead of drawing them; see `reid_dist.stores.importers.row_lists`.",
         ),
     ]
     by: Annotated[
@@ -554,7 +554,7 @@ class PoolOptions(TypedDict, total=False):
         bool,
         _convention(
             default=True,
-            help="Keep pooled rows as they are; otherwise they get length 1.",
+            help="Keep pooled rows as they are; by default they are scaled to length 1.",
             doc="Scale every pooled row to length 1.",
         ),
     ]
@@ -570,7 +570,7 @@ class PoolOptions(TypedDict, total=False):
         Literal["keep", "drop"],
         _convention(
             default="keep",
-            help="Leave cameras out, where rows of several cameras are pooled.",
+            help="Drop the camera label where rows of several cameras are pooled.",
             doc='``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.',
         ),
     ]
@@ -590,7 +590,7 @@ class PoolOptions(TypedDict, total=False):
             default="float32",
             metavar="[float32|float16]",
             recorded=False,
-            help="How rows are kept.",
+            help="Type of the pooled rows.",
             doc='Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a '
             "float16 source as well: the mean of many rows has the higher precision.",
         ),
@@ -638,7 +638,7 @@ def complete(given: Mapping[str, Any], known: Mapping[str, Option] = OPTIONS) ->
     """Options with the defaults of all that are not given, each checked; an unknown one is refused."""
     for name in given:
         if name not in known:
-            raise InputError(did_you_mean("option", name, list(known)))
+            raise unknown_name("option", name, known)
     values = {name: given.get(name, option.default) for name, option in known.items()}
     return cast("EvaluationOptions", check_values(known, values))
 

@@ -99,7 +99,7 @@ class RunAverage(Result):
     metrics
         One entry for each metric that all runs have.
     level
-        Nominal coverage of the intervals.
+        Confidence level of the intervals.
     conditions
         Conventions that should have been equal and are not; empty unless ``allow_different`` let them pass.
     notes
@@ -204,7 +204,7 @@ def average_runs(
         Names; None for all that all runs have.  A metric that a report does not list is taken from its per-query
         values, if it has them.
     level
-        Nominal coverage of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1.
     allow_different
         Average although conventions differ: protocol, distance, expansion, re-ranking, order of ties, ``max_rank``,
         draws of single-shot metrics, definitions of metrics.  The differences are in ``conditions``.

@@ -31,7 +31,9 @@ class SweptValues(TypedDict, total=False):
     alpha: Annotated[Values | None, Parameter(limits=FROM_0, help="Exponents of the similarities of an expansion.")]
     times: Annotated[Values | None, Parameter(limits=FROM_1, help="Repetitions of fastreid.")]
     # Rows have length 1: with the least ridge, no matrix is singular to the precision of float64.
-    ridge: Annotated[Values | None, Parameter(limits=(1e-9, 1e9), help="Multiples of the identity of camera_norm.")]
+    ridge: Annotated[
+        Values | None, Parameter(limits=(1e-9, 1e9), help="Ridge (multiple of the identity matrix) of camera_norm.")
+    ]
     least_rows: Annotated[
         Values | None,
         Parameter(limits=FROM_1, help="Gallery rows of a camera that has statistics of its own in camera_norm."),
@@ -58,7 +60,7 @@ class SweptValues(TypedDict, total=False):
     lambda_value: Annotated[Values | None, Parameter(limits=(0, 1), help="Weights of the plain distance, 0 to 1.")]
     rounds: Annotated[Values | None, Parameter(limits=FROM_0, help="Rounds of gnn and of gcr.")]
     t: Annotated[Values | None, Parameter(limits=FROM_1, help="Nearest items that a neighbourhood of ecn begins with.")]
-    q: Annotated[Values | None, Parameter(limits=FROM_0, help="Nearest items of each of these.")]
+    q: Annotated[Values | None, Parameter(limits=FROM_0, help="Nearest neighbours of each of those items (ecn).")]
     variant: Annotated[Values | None, Parameter(help="Variants of the re-ranking, as in `reid-dist list rerankers`.")]
     inclusive: Annotated[
         Values | None,

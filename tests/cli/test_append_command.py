@@ -59,8 +59,8 @@ def test_rows_are_left_out_as_by_ingest(reid_dist, whole: FeatureSet) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing.zarr", "b.zarr"), "no feature store at "),
-        (("a.zarr", "nothing.zarr"), "nothing is there"),
+        (("nothing.zarr", "b.zarr"), "no such feature store: "),
+        (("a.zarr", "nothing.zarr"), "no such file: "),
         (("a.zarr", "narrow.zarr"), "has 3 features per row, and "),
         (("a.zarr", "b.zarr", "--dtype", "float16"), "keeps float32, and not float16"),
         (("a.zarr", "b.zarr", "--num-query", "3"), "No such option"),

@@ -202,7 +202,7 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
             ingest(tmp_path / place, tmp_path / "out.zarr")
     with pytest.raises(InputError, match=r"no file matches .*\*\.npz; quote the pattern"):
         open_features(tmp_path / "*.npz")
-    with pytest.raises(StoreNotFoundError, match="nothing is there"):
+    with pytest.raises(StoreNotFoundError, match="no such file"):
         open_features(tmp_path / "absent.npz")
     with pytest.raises((InputError, StoreError)):
         open_features("s3://bucket/*.npz")
@@ -217,7 +217,7 @@ def test_a_damaged_shard_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     at = content.index(rows(60, 61)["features"].tobytes())
     content[at] ^= 1
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"rank3\.npz.*(CRC-32|damaged)"):
+    with pytest.raises(StoreError, match=r"(?s)rank3\.npz.*(CRC-32|damaged)"):
         ingest(folder, tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
 

@@ -70,7 +70,7 @@ def compare(
         Names; None for all that both runs have.  A metric that a report does not list is taken from its per-query
         values, if it has them.
     level
-        Nominal coverage of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1.
     n_resamples, seed
         Of the bootstrap and of the permutation test.
     unit

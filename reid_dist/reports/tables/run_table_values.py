@@ -126,7 +126,7 @@ class TableData:
     groups
         Runs that can be compared with each other, in the order of their first runs.
     level, unit, n_resamples, seed
-        Nominal coverage of the intervals; resampling unit; number of resamples; seed.
+        Confidence level of the intervals; resampling unit; number of resamples; seed.
     notes
         Remarks on the choice of metrics, and on what letters and intervals mean.
     """

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.finding_words import item_name
 from reid_dist.core.formatting import counted, first_few, shortened
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.digests import row_hashes
 from reid_dist.stores.featureset import FeatureSet, read_kept, rows_read_at_once, without_rows
@@ -268,7 +268,7 @@ class Exclusion:
     def __post_init__(self) -> None:
         """Refuse a kind of repeats that does not exist, and a table of nothing."""
         if self.drop_duplicates is not None and self.drop_duplicates not in REPEATABLE:
-            raise InputError(did_you_mean("way to find duplicates (drop_duplicates)", self.drop_duplicates, REPEATABLE))
+            raise unknown_name("way to find duplicates (drop_duplicates)", self.drop_duplicates, REPEATABLE)
         if self.table is not None and not self:
             raise InputError("left_out lists the rows that exclude and drop_duplicates leave out; give one of these")
 
@@ -350,9 +350,9 @@ class Exclusion:
                 shared = item_name(self.drop_duplicates)
                 raise InputError(
                     f"{what}: {counted(len(differing), 'row')} {'has' if len(differing) == 1 else 'have'} the {shared} "
-                    f"of an earlier row and another {name}, and {'is' if len(differing) == 1 else 'are'} no "
-                    f"{'duplicate' if len(differing) == 1 else 'duplicates'} (first: rows {one} and {other}, {name}s "
-                    f"{values[0]} and {values[1]}); correct the labels, or leave the wrong rows out (--exclude)"
+                    f"of an earlier row and another {name}; correct the labels, or leave the wrong rows out "
+                    "(--exclude)",
+                    details=(f"first: rows {one} and {other}, {name}s {values[0]} and {values[1]}",),
                 )
         return again, first
 

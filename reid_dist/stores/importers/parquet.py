@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.file_rows import Blocks, StreamedRows
 from reid_dist.stores.importers.source import (
@@ -204,7 +204,7 @@ def _chosen(
     for name in names:
         column = found.get(name)
         if column is None:
-            raise InputError(f"{did_you_mean('column of features', name, found, _MOST_KNOWN)}; {where} has no such one")
+            raise unknown_name("column of features", name, found, _MOST_KNOWN, details=(f"file: {where}",))
         if isinstance(column, str):
             raise InputError(f"column {name!r} of {where} holds no features: it is {column}")
         columns.append(column)

@@ -198,7 +198,7 @@ class JoinedRows(RowArray):
             try:
                 found.append(self._parts[place].read(max(start, first) - first, min(stop, end) - first))
             except StoreError as error:
-                raise StoreError(f"{self._paths[place].name}: {error}") from error
+                raise StoreError(f"{self._paths[place].name}: {error}", details=error.details) from error
         if not found:
             return self._parts[0].read(0, 0)
         return found[0] if len(found) == 1 else np.concatenate(found)
