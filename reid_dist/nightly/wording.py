@@ -28,7 +28,9 @@ from reid_dist.nightly.causes import (
 )
 from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.history.history_values import (
+    BASELINE,
     BETTER,
+    CANDIDATE,
     DONE,
     FAILED,
     INCOMPARABLE,
@@ -43,7 +45,6 @@ from reid_dist.nightly.history.history_values import (
     Code,
     Decider,
     Entry,
-    Estimate,
     Finding,
     Role,
     Run,
@@ -61,6 +62,7 @@ from reid_dist.nightly.outcomes import (
     counted as counted_outcomes,
 )
 from reid_dist.reports import words
+from reid_dist.reports.comparison import Untested
 from reid_dist.reports.verdicts import p_value_text
 from reid_dist.reports.words import is_share
 
@@ -174,18 +176,6 @@ def value_text(name: str, value: float | None) -> str:
     return byte_size(value) if name == "peak_bytes" else words.metric_value(name, value)
 
 
-def estimate_text(name: str, estimate: Estimate | None) -> str:
-    """Return a metric with its interval, if known."""
-    if estimate is None:
-        return "-"
-    text = value_text(name, estimate.value)
-    if estimate.low is None or estimate.high is None:
-        return text
-    scale, digits = (100, ".2f") if is_share(name) else (1, ".6g")
-    # The value has the unit already.
-    return f"{text} [{scale * estimate.low:{digits}}, {scale * estimate.high:{digits}}]"
-
-
 def difference_text(change: Change, *, interval: bool = False) -> str:
     """Return a change in points, or as a ratio of times or sizes, optionally with its interval; empty if unknown."""
     if change.difference is None:
@@ -195,8 +185,14 @@ def difference_text(change: Change, *, interval: bool = False) -> str:
     scale, digits, unit = (100, ".2f", " points") if is_share(change.name) else (1, ".4g", "")
     text = f"{scale * change.difference:+{digits}}{unit}"
     if interval and change.low is not None and change.high is not None:
-        text += f" [{scale * change.low:+{digits}}, {scale * change.high:+{digits}}]"
+        text += f" {interval_text(change.name, change.low, change.high)}"
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def interval_text(name: str, low: float, high: float) -> str:
+    """Return the interval of a difference of a metric."""
+    scale, digits = (100, ".2f") if is_share(name) else (1, ".4g")
+    return f"[{scale * low:+{digits}}, {scale * high:+{digits}}]".replace("-", "\N{MINUS SIGN}")
 
 
 def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
@@ -457,9 +453,11 @@ def _decisive(finding: Finding) -> list[Change]:
 def _metric_text(change: Change, finding: Finding) -> str:
     name, effect = change.name, float(finding.facts["effect"])
     if change.missing:
-        return f"{name} is missing from {' and '.join(change.missing)}"
+        runs = {BASELINE: f"run {finding.baseline}", CANDIDATE: "this run"}
+        return f"{name} is missing from {' and '.join(runs[side] for side in change.missing)}"
     if change.difference is None or change.low is None or change.high is None or change.level is None:
-        why = change.untested or "it has no values of the same splits, two or more, in both runs"
+        no_splits = "it has no values of the same splits, two or more, in both runs"
+        why = no_splits if change.untested is None else Untested(change.untested).words
         return f"{name} cannot be tested: {why}"
     difference = change.difference
     moved = (

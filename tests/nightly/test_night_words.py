@@ -100,7 +100,7 @@ EXAMPLES: dict[Code, list[tuple[str, str, dict[str, Any], dict[str, Any]]]] = {
         }),
         ("accuracy", "same", dict(LOST.facts), {"changes": nights.entry().findings[0].changes[:1]}),
         ("accuracy", "incomparable", dict(LOST.facts), {
-            "changes": (Change(name="mAP", baseline=0.5, candidate=None, missing=("this run",)),)
+            "changes": (Change(name="mAP", baseline=0.5, candidate=None, missing=("candidate",)),)
         }),
     ],
     Code.LINE: [

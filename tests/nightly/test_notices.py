@@ -20,7 +20,7 @@ from reid_dist.nightly.history.history_values import FAILED, SKIPPED, VERDICTS, 
 from reid_dist.nightly.outcomes import OUTCOMES
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import SIGNS
-from reid_dist.reports.comparison import ChangedQuery
+from reid_dist.reports.comparison import ChangedQuery, Untested
 
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
@@ -56,7 +56,7 @@ CHANGE = exactly(
         "lost": {"type": "array", "items": MOVED},
         **dict.fromkeys(["files", "missing"], TEXTS),
         "test": {"enum": ["", "identities", "nights", "splits", "runs"]},
-        "untested": TEXT,
+        "untested": {"enum": [None, *Untested]},
     }
 )
 FINDING = exactly(
@@ -242,8 +242,8 @@ def test_removed_jobs_are_listed() -> None:
     assert (document["exit_code"], document["headline"]) == (0, "The one job is the same as before")
     items = inside(parsed(summary_markdown(tonight, None, [before])), "list_item")
     lines = [shown(token) for item in items for token in item if token.type == "inline"]
-    assert lines[0] == f"{gone[0]}: no longer in the suite (last in run {before.number})"
-    assert len(lines) == 41
+    assert lines[1] == f"{gone[0]}: no longer in the suite (last in run {before.number})"
+    assert len(lines) == 42, "with that of the job that is the same"
     assert lines[-1].startswith("20 jobs more that are no longer in the suite")
     assert verdict_document(tonight)["removed"] == []
 

@@ -16,7 +16,9 @@ from reid_dist.nightly.causes import job_differences, place_differences
 from reid_dist.nightly.gating.gate_settings import AccuracyGate
 from reid_dist.nightly.history.history_values import (
     ALARM,
+    BASELINE,
     BETTER,
+    CANDIDATE,
     INCOMPARABLE,
     PER_SPLIT,
     SAME,
@@ -276,7 +278,7 @@ def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGa
             n_changed=_MOST_LOST,
         )
         tested = {metric.name: _tested(metric, comparison) for metric in comparison.metrics}
-    changes = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
+    changes = [tested[name] if name in tested else _missing(name, baseline, candidate) for name in wanted]
     facts: dict[str, Any] = {"role": role, "effect": gate.minimum_effect}
     if tested and not decidable(comparison.n_units, comparison.level):
         facts["too_few"] = comparison.n_units
@@ -287,9 +289,9 @@ def _has(report: Report, name: str) -> bool:
     return name in report.metrics or parse_metric(name).per_query_name in report.per_query
 
 
-def _missing(name: str, baseline: Report, candidate: Report, number: int) -> Change:
-    runs = ((f"run {number}", baseline), ("this run", candidate))
-    lacking = tuple(run for run, report in runs if not _has(report, name))
+def _missing(name: str, baseline: Report, candidate: Report) -> Change:
+    sides = ((BASELINE, baseline), (CANDIDATE, candidate))
+    lacking = tuple(side for side, report in sides if not _has(report, name))
     return Change(name=name, baseline=_value(baseline, name), candidate=_value(candidate, name), missing=lacking)
 
 

@@ -58,6 +58,11 @@ ALARM: Final = "moved"
 """Alarm: equal inputs and an equal job gave another result.  Entries of older versions have words in its place."""
 
 
+BASELINE: Final = "baseline"
+CANDIDATE: Final = "candidate"
+"""Sides of a comparison, in :attr:`Change.missing`."""
+
+
 class Code(StrEnum):
     """Why a gate has its verdict.  A finding has a code and facts; `reid_dist.nightly.wording` has the words."""
 
@@ -149,9 +154,9 @@ class Change:
     # Numbers of queries whose value fell and rose.
     n_lost: int | None = None
     n_gained: int | None = None
-    # Why there is no test: the runs that lack the metric, or the words of the comparison.
+    # Why there is no test: the sides, `BASELINE` and `CANDIDATE`, that lack the metric, or an `Untested`.
     missing: tuple[str, ...] = ()
-    untested: str = ""
+    untested: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
