@@ -216,7 +216,7 @@ def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
         texts = [f"before {value_text(name, changes[name].baseline)}"]
     costs = [(text, changes[each]) for each, text in COSTS.items() if each in changes]
     texts += [f"{text} {difference_text(change)}" for text, change in costs if change.verdict == WORSE]
-    return name, value_text(name, entry.metrics[name].value), ", ".join(filter(None, texts))
+    return name, value_text(name, entry.value(name)), ", ".join(filter(None, texts))
 
 
 def change_text(change: Change) -> str:
@@ -466,7 +466,7 @@ def _metric_text(change: Change, finding: Finding) -> str:
     unit = "splits" if change.test == Decider.SPLITS else "identities"
     facts = [
         f"{name} {moved} {value_text(name, change.candidate)} ({100 * change.level:.6g} % interval of the difference "
-        f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}] points",
+        f"{interval_text(name, change.low, change.high)} points",
         f"{change.n_units} {unit}",
     ]
     if change.n_lost is not None:
@@ -498,7 +498,7 @@ def _line(finding: Finding) -> str:
         moved = "falls" if change.difference < 0 else "rises"
         by = "the order of nights" if change.test == Decider.NIGHTS else "identities"
         p_value = "" if change.p_value is None else f", p {p_value_text(change.p_value)}"
-        interval = f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}]"
+        interval = interval_text(change.name, change.low, change.high)
         parts.append(
             f"{change.name} {moved} by about {points(abs(change.difference))} points along the fitted line "
             f"({100 * change.level:.6g} % interval over identities {interval}; "
@@ -724,19 +724,15 @@ def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Seque
     n_nights = 1 + sum(run.number >= (finding.baseline or 0) for run, _ in before)
     moves = "rising" if (change.difference or 0.0) > 0 else "falling"
     text = f"is {moves} over {counted(n_nights, 'night')}: {change.name} by about {difference_text(change)} "
-    text += f"along the fitted line; tonight {value_text(change.name, _value(entry, change.name))}"
+    text += f"along the fitted line; tonight {value_text(change.name, entry.value(change.name))}"
     if not before:
         return text
     run, last = before[-1]
-    value, earlier_value = _value(entry, change.name), _value(last, change.name)
+    value, earlier_value = entry.value(change.name), last.value(change.name)
     if value is None or earlier_value is None:
         return text
     since_last = difference_text(replace(change, difference=value - earlier_value))
     return f"{text} ({since_last} against run {run.number})"
-
-
-def _value(entry: Entry, name: str) -> float | None:
-    return entry.metrics[name].value if name in entry.metrics else None
 
 
 def _significance(change: Change | None) -> str:

@@ -128,7 +128,9 @@ def _job(number: int, entry: Entry, runs: Sequence[Run]) -> dict[str, Any]:
         "metric": name,
         "value": value,
         "change": change,
-        "line": sparkline(name, [_value(each.entry, name) for each in past[-MOST_NIGHTS:]]),
+        "line": sparkline(
+            name, [None if each.entry is None else each.entry.value(name) for each in past[-MOST_NIGHTS:]]
+        ),
         "reasons": reasons(entry),
         "lasting": "" if lasting is None else lasting_text(lasting),
         "since": _since(entry, earlier),
@@ -226,10 +228,6 @@ def _points(quantity: str, gate: str, shown: Sequence[PastEntry]) -> list[Point]
         )
         for each, tick in zip(shown, ticks, strict=True)
     ]
-
-
-def _value(entry: Entry | None, name: str) -> float | None:
-    return None if entry is None else entry.metrics.get(name, Estimate(None)).value
 
 
 def _estimate(quantity: str, gate: str, entry: Entry) -> Estimate:

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError, StoreError
 from reid_dist.metrics.metric import headline_metrics, metric_family
-from reid_dist.nightly.history.history_values import DONE, Entry, Estimate, Run
+from reid_dist.nightly.history.history_values import DONE, Entry, Run
 from reid_dist.nightly.night_tables import bare_estimate
 from reid_dist.nightly.outcomes import outcome
 from reid_dist.nightly.page.trend_charts import sparkline
@@ -163,15 +163,12 @@ def _tested(
 
 
 def _past(name: str, nights: Sequence[_Good]) -> tuple[float | None, ...]:
-    values = (
-        entry.metrics[name].value if entry.state == DONE and name in entry.metrics else None for _, entry in nights
-    )
-    return tuple(values)[-MOST_NIGHTS:]
+    return tuple(entry.value(name) if entry.state == DONE else None for _, entry in nights)[-MOST_NIGHTS:]
 
 
 def _order(name: str, entry: Entry) -> float:
     """Place of an entry by a metric, best first; those without a value last."""
-    value = entry.metrics.get(name, Estimate(None)).value
+    value = entry.value(name)
     if value is None:
         return float("inf")
     family = metric_family(name)

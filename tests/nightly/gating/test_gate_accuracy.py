@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reid_dist import Report
 from reid_dist.nightly.gating.accuracy import gate_accuracy
 from reid_dist.nightly.gating.gate_settings import AccuracyGate
-from reid_dist.nightly.history.history_values import ALARM, Change, Code, Entry, Finding, Past
+from reid_dist.nightly.history.history_values import ALARM, Change, Code, Entry, Finding, Past, estimates_of
 from reid_dist.nightly.wording import finding_text
 
 NAN = float("nan")
@@ -48,7 +48,7 @@ def report(
 
 def entry(of: Report, **changes: Any) -> Entry:
     facts: dict[str, Any] = {
-        "input_digest": "new inputs", "job_digest": "job", "result_digest": of.result_digest,
+        "metrics": estimates_of(of), "input_digest": "new inputs", "job_digest": "job", "result_digest": of.result_digest,
         "conventions": {"protocol": of.protocol, "distance": of.distance, "rerank": None},
         "environment": {"reid_dist": "0.1.0", "host": "a"}, "machine": {"cores": 4},
     }  # fmt: skip
