@@ -123,6 +123,10 @@ class PastEntry:
     entry: Entry | None
     changes: tuple[Cause, ...]
 
+    def value(self, name: str) -> float | None:
+        """Return the value of a metric; None where there is none."""
+        return None if self.entry is None else self.entry.value(name)
+
     @property
     def letters(self) -> str:
         """Letters of the kinds of changes, each once."""

@@ -128,9 +128,7 @@ def _job(number: int, entry: Entry, runs: Sequence[Run]) -> dict[str, Any]:
         "metric": name,
         "value": value,
         "change": change,
-        "line": sparkline(
-            name, [None if each.entry is None else each.entry.value(name) for each in past[-MOST_NIGHTS:]]
-        ),
+        "line": sparkline(name, [each.value(name) for each in past[-MOST_NIGHTS:]]),
         "reasons": reasons(entry),
         "lasting": "" if lasting is None else lasting_text(lasting),
         "since": _since(entry, earlier),

@@ -48,7 +48,8 @@ def report(
 
 def entry(of: Report, **changes: Any) -> Entry:
     facts: dict[str, Any] = {
-        "metrics": estimates_of(of), "input_digest": "new inputs", "job_digest": "job", "result_digest": of.result_digest,
+        "metrics": estimates_of(of), "result_digest": of.result_digest,
+        "input_digest": "new inputs", "job_digest": "job",
         "conventions": {"protocol": of.protocol, "distance": of.distance, "rerank": None},
         "environment": {"reid_dist": "0.1.0", "host": "a"}, "machine": {"cores": 4},
     }  # fmt: skip
