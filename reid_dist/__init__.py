@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 
 from reid_dist._version import __version__
 from reid_dist.core.lazy import lazy_names
+from reid_dist.core.systems import refuse_windows
+
+refuse_windows()
 
 if TYPE_CHECKING:
     from reid_dist.evaluation.convention_passes import conventions

@@ -40,7 +40,7 @@ THIRD_PARTY = {
     "engine": {"dask", "distributed", "numpy", "threadpoolctl"},
     "reports": {"PIL", "jinja2", "markupsafe", "numpy", "pandas", "pyarrow", "rich"},
     "stages": {"distributed", "numpy", "scipy"},
-    "evaluation": {"distributed", "numpy", "pydantic", "rich"},
+    "evaluation": {"IPython", "distributed", "numpy", "pydantic", "rich"},
     "nightly": {"distributed", "jinja2", "markupsafe", "mlflow", "numpy", "pyarrow", "pydantic", "yaml"},
     "compat": {"numpy"},
     "torch": {"numpy"},

@@ -15,6 +15,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.core.segments import entry_numbers, segment_offsets, take_segments
 
 Int64 = NDArray[np.int64]
@@ -279,7 +280,7 @@ class RankedQueries:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Neighbours:
     """The nearest gallery rows of each query by (distance, gallery row); -1 and inf where there are no more."""
 
@@ -289,3 +290,12 @@ class Neighbours:
     # Which of them the protocol calls junk and relevant, (n_query, k); None outside an evaluation.
     junk: NDArray[np.bool_] | None = None
     relevant: NDArray[np.bool_] | None = None
+
+    def __repr__(self) -> str:
+        return described_lists("Neighbours", self.index.shape)
+
+
+def described_lists(name: str, shape: tuple[int, ...]) -> str:
+    """Return the name and the size of ranked lists, (n_query, k)."""
+    n_query, k = shape
+    return f"{name}: {counted(k, 'nearest item')} of each of {counted(n_query, 'query')}"

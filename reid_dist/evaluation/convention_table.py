@@ -55,6 +55,9 @@ class Target:
     scale: int
     metrics: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"{self.metric}={self.number}{'%' if self.scale == 100 else ''}"
+
     @property
     def digits(self) -> int:
         """Digits after the point."""

@@ -263,8 +263,8 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
 
     pictures = make_pictures(
         report,
-        ImageSet(query.image_paths, query.pids, query.camids),
-        ImageSet(gallery.image_paths, gallery.pids, gallery.camids),
+        ImageSet.of(query),
+        ImageSet.of(gallery),
         chosen=() if isinstance(job.pictures, str) else job.pictures or (),
         root=job.image_root,
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
+import io
 import re
 import textwrap
+import time
 from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, ForwardRef, Protocol, TypeAlias, TypeVar
@@ -50,6 +53,11 @@ STAGE_TITLES = {
 }
 
 
+# Seconds between two drawings of bars in a notebook cell, and the characters of a line.
+_CELL_EVERY_S: Final = 0.2
+_CELL_WIDTH: Final = 100
+
+
 class _Rate(ProgressColumn):
     """Tasks or rows per second, as rich counts them."""
 
@@ -60,7 +68,43 @@ class _Rate(ProgressColumn):
 def new_bars(*, transient: bool) -> Bars:
     """Progress bars on standard error, or in the output of a notebook cell; transient ones vanish at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Bars(*columns, _Rate(), TimeRemainingColumn(), console=Console(stderr=True), transient=transient)
+    console = Console(stderr=True)
+    # In a notebook, rich's own bars are a widget, and without ipywidgets they warn whenever they are drawn.
+    kind = _CellBars if console.is_jupyter and importlib.util.find_spec("ipywidgets") is None else Bars
+    return kind(*columns, _Rate(), TimeRemainingColumn(), console=console, transient=transient)
+
+
+class _CellBars(Bars):
+    """Bars as text in the output of a notebook cell, which is replaced as they move; never transient."""
+
+    def __init__(self, *columns: ProgressColumn | str, console: Console, transient: bool) -> None:
+        super().__init__(*columns, console=console, transient=transient, disable=True)
+        self._handle: Any = None
+        self._next = 0.0
+
+    def start(self) -> None:
+        """Show the bars."""
+        from IPython.display import display
+
+        self._handle = display(self._drawn(), raw=True, display_id=True)
+
+    def stop(self) -> None:
+        """Show the bars as they are in the end."""
+        self._handle.update(self._drawn(), raw=True)
+
+    def advance(self, task_id: TaskID, advance: float = 1) -> None:
+        """Move a bar, and show it some times a second."""
+        super().advance(task_id, advance)
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _CELL_EVERY_S
+            self._handle.update(self._drawn(), raw=True)
+
+    def _drawn(self) -> dict[str, str]:
+        console = Console(file=io.StringIO(), width=_CELL_WIDTH, force_jupyter=False, color_system=None)
+        with console.capture() as captured:
+            console.print(self.get_renderable())
+        return {"text/plain": captured.get()}
 
 
 class StageBars(Progress):

@@ -16,7 +16,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -53,9 +53,10 @@ from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, make_frame, plain, restored_number
-from reid_dist.reports.heading import Heading, make_heading, weak_evidence
+from reid_dist.reports.documents import make_frame, plain, restored_number
+from reid_dist.reports.heading import weak_evidence
 from reid_dist.reports.notes import input_notes, label_notes, side_notes
+from reid_dist.reports.series_report import SeriesReport
 from reid_dist.reports.split_page import render_splits, split_tables
 from reid_dist.reports.tabular.table import Table, notes_of
 from reid_dist.reports.words import published
@@ -114,8 +115,8 @@ def _span(values: Sequence[int]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SplitReport(DocumentReport):
-    """Metrics of several splits.  Mappings keep their order, which is the order in which they are printed.
+class SplitReport(SeriesReport):
+    """Metrics of several splits.  Other attributes are those of `reid_dist.reports.series_report.SeriesReport`.
 
     Attributes
     ----------
@@ -136,20 +137,6 @@ class SplitReport(DocumentReport):
         How the galleries were drawn, with every parameter, or where their rows were listed.
     benchmark
         The benchmark with its source; None for none.
-    protocol, distance
-        The conventions, with every parameter.
-    inputs
-        The whole sets: uri, shape, dtype, content digest.
-    options
-        ``max_rank``.
-    definitions
-        The convention in words by name of metric.
-    environment, timing
-        As in a `reid_dist.reports.Report`.
-    run, spec
-        As in a `reid_dist.reports.Report`.
-    notes
-        Remarks on the validity of the numbers.
 
     Raises
     ------
@@ -165,20 +152,9 @@ class SplitReport(DocumentReport):
     metrics: dict[str, float]
     spread: dict[str, float]
     per_split: dict[str, NDArray[np.float64]]
-    counts: dict[str, Any]
     digests: dict[str, list[str]]
     draw: dict[str, Any]
-    protocol: dict[str, Any]
-    distance: dict[str, Any]
-    inputs: dict[str, Any]
     benchmark: dict[str, str] | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    definitions: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    timing: dict[str, float] = field(default_factory=dict)
-    run: dict[str, str] = field(default_factory=dict)
-    spec: dict[str, Any] = field(default_factory=dict)
-    notes: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         per_split = {name: np.asarray(values, np.float64).view() for name, values in self.per_split.items()}
@@ -200,11 +176,6 @@ class SplitReport(DocumentReport):
     def n_splits(self) -> int:
         """Number of splits."""
         return len(self.digests["result"])
-
-    @property
-    def heading(self) -> Heading:
-        """Name of the run (without one, its stages), date, version, digest and command."""
-        return make_heading(self.run, [self.protocol, self.distance], self.environment, self.result_digest)
 
     @cached_property
     def result_digest(self) -> str:

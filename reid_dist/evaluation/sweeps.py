@@ -49,9 +49,10 @@ from reid_dist.evaluation.study import begin_study
 from reid_dist.metrics.metric import ByMetric, headline_metrics, metric_family, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import DocumentReport, make_frame, plain, restored_number
-from reid_dist.reports.heading import Heading, make_heading, weak_evidence
+from reid_dist.reports.documents import make_frame, plain, restored_number
+from reid_dist.reports.heading import weak_evidence
 from reid_dist.reports.notes import input_notes
+from reid_dist.reports.series_report import SeriesReport
 from reid_dist.reports.sweep_page import render_sweep, sweep_table
 from reid_dist.reports.tabular.table import Table, notes_of
 from reid_dist.reports.words import metric_value
@@ -111,8 +112,8 @@ def _written(value: object) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class SweepReport(DocumentReport):
-    """Metrics at every point of a grid.  Mappings keep their order, which is the order in which they are printed.
+class SweepReport(SeriesReport):
+    """Metrics at every point of a grid.  Other attributes are those of `reid_dist.reports.series_report.SeriesReport`.
 
     Attributes
     ----------
@@ -126,20 +127,8 @@ class SweepReport(DocumentReport):
         One mapping per point, in the order of the grid (the last parameter changes fastest): ``parameters``, its
         values by name; ``metrics``, value by name; ``name``, its spec with every parameter; ``digest``, the result
         digest of its evaluation; ``seconds``, how long that took.
-    protocol, distance, options
-        The conventions, with every parameter.
     counts
         As in a `reid_dist.reports.Report`; they are the same at every point.
-    inputs
-        uri, shape, dtype and content digest of both sides.
-    definitions
-        The convention in words by name of metric.
-    environment, timing
-        As in a `reid_dist.reports.Report`.
-    run, spec
-        As in a `reid_dist.reports.Report`.
-    notes
-        Remarks on the validity of the numbers.
 
     Raises
     ------
@@ -156,17 +145,6 @@ class SweepReport(DocumentReport):
     method: dict[str, Any]
     parameters: dict[str, list[Any]]
     rows: list[dict[str, Any]]
-    protocol: dict[str, Any]
-    distance: dict[str, Any]
-    options: dict[str, Any]
-    counts: dict[str, Any]
-    inputs: dict[str, Any]
-    definitions: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
-    timing: dict[str, float] = field(default_factory=dict)
-    run: dict[str, str] = field(default_factory=dict)
-    spec: dict[str, Any] = field(default_factory=dict)
-    notes: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -182,9 +160,9 @@ class SweepReport(DocumentReport):
         return list(self.rows[0]["metrics"])
 
     @property
-    def heading(self) -> Heading:
-        """Name of the run (without one, its stages), date, version, digest and command."""
-        return make_heading(self.run, [self.protocol, self.distance, self.method], self.environment, self.result_digest)
+    def stages(self) -> list[dict[str, Any]]:
+        """What the name of a run is made of that has none."""
+        return [self.protocol, self.distance, self.method]
 
     def values(self, name: str) -> NDArray[np.float64]:
         """Return a metric at every point, shape (n_points,), float64."""

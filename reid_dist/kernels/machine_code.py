@@ -42,7 +42,10 @@ _COMPILED: Final = ".compiled"
 _PROCESSOR_VARIABLES: Final = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 
 _ONCE: Final = "compiling kernels, once per machine"
-_UNWRITABLE: Final = "neither the installation nor the home directory can be written; NUMBA_CACHE_DIR names a place"
+_UNWRITABLE: Final = (
+    "neither in the installation nor in the home directory can files be written and locked; NUMBA_CACHE_DIR names a "
+    "place"
+)
 
 
 @cache
@@ -83,7 +86,7 @@ def _private_place() -> Path | None:
 
 @cache
 def machine_code_folder() -> Path | None:
-    """Directory of the machine code, which is made if need be; None where no place can be written."""
+    """Directory of the machine code, which is made if need be; None where no place has files to write and lock."""
     for place in _places():
         folder = place / f"{_HEAD}{_digest()}"
         with contextlib.suppress(OSError):
@@ -92,7 +95,9 @@ def machine_code_folder() -> Path | None:
                 _remove_least_used(place)
             # Its own time says when it was last used.
             os.utime(folder)
-            tempfile.TemporaryFile(dir=folder).close()
+            # Without locks, nothing would be kept: a home directory on a network file system may have none.
+            with tempfile.TemporaryFile(dir=folder) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return folder
     return None
 

@@ -61,7 +61,29 @@ _SUMMARISED: Final = frozenset(
 )
 
 
-class Result(ABC):
+class Summarised(ABC):
+    """Base of what an interpreter and a notebook show as a table."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def summary(self) -> Table:
+        """Return the table that represents the result in an interpreter or a notebook."""
+
+    def __repr__(self) -> str:
+        from reid_dist.reports.tabular.terminal import plain_text
+
+        return plain_text(self.summary()).rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        from reid_dist.reports.tabular.markup import html, html_notes
+
+        table = self.summary()
+        return f"<div><strong>{escape(table.title)}</strong>\n{html(table)}\n{html_notes(table.notes)}</div>"
+
+
+class Result(Summarised):
     """Base of results, which are one JSON document and some tables."""
 
     __slots__ = ()
@@ -142,18 +164,6 @@ class Result(ABC):
             rows=[[row[at] for at in kept] for row in table.rows],
             notes=[note for each in self.tables() for note in each.notes if note.name in named],
         ).brief()
-
-    def __repr__(self) -> str:
-        from reid_dist.reports.tabular.terminal import plain_text
-
-        return plain_text(self.summary()).rstrip()
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        from reid_dist.reports.tabular.markup import html, html_notes
-
-        table = self.summary()
-        return f"<div><strong>{escape(table.title)}</strong>\n{html(table)}\n{html_notes(table.notes)}</div>"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -21,6 +21,7 @@ from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.thumbnails import NO_PILLOW, UnreadableImageError, pillow_is_there, thumbnail
 from reid_dist.reports.topk_entries import TopK
+from reid_dist.stores import LabelledSet
 
 _MOST_IMAGE_BYTES = 4_000_000  # of thumbnails in all; a few kilobytes each
 
@@ -32,6 +33,11 @@ class ImageSet:
     paths: NDArray[np.str_] | None
     pids: NDArray[np.int64]
     camids: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, labels: LabelledSet) -> ImageSet:
+        """Return those of a set."""
+        return cls(labels.image_paths, labels.pids, labels.camids)
 
     def require_rows(self, side: str, n_rows: int) -> None:
         """Refuse columns of fewer rows."""

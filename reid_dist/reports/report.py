@@ -16,7 +16,9 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
 
 if TYPE_CHECKING:
+    from reid_dist.reports.shown_query import ShownQuery
     from reid_dist.reports.tabular.table import Table
+    from reid_dist.stores import LabelledSet
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -100,6 +102,44 @@ class Report(ReportData):
         from reid_dist.reports.plots.run_curves import curve_chart
 
         return plot_chart(curve_chart(curve, {name or self.heading.title: self}, metric, bands=True), ax)
+
+    def show_query(
+        self,
+        row: int,
+        *,
+        depth: int = 10,
+        query: LabelledSet | str | PathLike[str] | None = None,
+        gallery: LabelledSet | str | PathLike[str] | None = None,
+        image_root: str | PathLike[str] | None = None,
+    ) -> ShownQuery:
+        """Show a query with the nearest items of its list as thumbnails, each marked right, wrong or junk.
+
+        A notebook shows the pictures; `ShownQuery.save` writes them as one HTML file.  The report needs top-k lists
+        (``evaluate(…, topk=10)``), and both sides image paths.
+
+        Parameters
+        ----------
+        row
+            Of the query, from 0.
+        depth
+            Most items of the list, junk included; 10 by default.
+        query, gallery
+            The sets that were evaluated, or where they are now; None for where the run found them.  Sets that were in
+            memory must be passed.
+        image_root
+            Directory where relative image paths start; None for that of the run, or else the current directory.
+
+        Raises
+        ------
+        InputError
+            If there are no lists, no such row, no image paths, Pillow is not installed, no picture can be read, or a
+            side has other labels than the run had.
+        StoreNotFoundError
+            If a side is not where it was, or was in memory.
+        """
+        from reid_dist.reports.shown_query import show_query
+
+        return show_query(self, row, depth=depth, query=query, gallery=gallery, image_root=image_root)
 
     def tables(self) -> Sequence[Table]:
         """Return the table of all metrics, with their intervals and conventions, and what they rest on below."""

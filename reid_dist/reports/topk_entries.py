@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.model import described_lists
 from reid_dist.errors import InputError
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import make_frame
 from reid_dist.reports.item_names import ItemNames
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TopK:
     """The ``k`` nearest gallery items of each query, nearest first, junk included and flagged.
 
@@ -48,6 +49,9 @@ class TopK:
             frozen = array.astype(dtype, copy=False).view()
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
+
+    def __repr__(self) -> str:
+        return described_lists("TopK", self.index.shape)
 
     @property
     def k(self) -> int:

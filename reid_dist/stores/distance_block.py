@@ -84,7 +84,9 @@ class DistanceBlock:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, similarity: bool = False) -> DistanceBlock:
-        """Map a `.npy` file, and read it once, for its digest; of another file that `ingest` reads, load its matrix.
+        """Map a `.npy` file, and read it once, for its digest; of another file that `ingest` reads, map its matrix.
+
+        A compressed matrix is decoded into a temporary file first.
 
         Parameters
         ----------
@@ -176,6 +178,10 @@ class DistanceBlock:
                 rows, place = np.unique(row[some], return_inverse=True)
                 values[some] = source.take(rows, first, stop)[place, column[some] - first]
         return self._distances(values)
+
+    def __repr__(self) -> str:
+        kind = "similarities" if self.similarity else "distances"
+        return f"DistanceBlock: {self.shape[0]} x {self.shape[1]} {self.dtype.name} {kind} at {self.uri}"
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of the block in a report."""
@@ -312,16 +318,20 @@ def _readable(where: str) -> Iterator[None]:
 
 
 def _matrix_of(where: str) -> NDArray[Any]:
-    """The matrix of another file, in memory: the only one, or the one that is called as distances are."""
+    """The matrix of another file, mapped: the only one, or the one that is called as distances are."""
+    from reid_dist.stores.importers.file_rows import mapped_rows
     from reid_dist.stores.importers.source import open_source
 
-    with _readable(where), open_source(where) as source:
-        names = [name for name, array in source.arrays.items() if len(array.shape) == 2 and 1 not in array.shape]
-        called = [name for name in names if looks_like_distances(name)]
-        if len(called or names) != 1:
-            found = f"the matrices {', '.join(names)}" if names else "no matrix"
-            raise InputError(f"it must hold one matrix, or one with a name such as distmat, and holds {found}")
-        return source.arrays[(called or names)[0]].whole()
+    with contextlib.ExitStack() as held:
+        with _readable(where):
+            source = held.enter_context(open_source(where))
+            names = [name for name, array in source.arrays.items() if len(array.shape) == 2 and 1 not in array.shape]
+            called = [name for name in names if looks_like_distances(name)]
+            if len(called or names) != 1:
+                found = f"the matrices {', '.join(names)}" if names else "no matrix"
+                raise InputError(f"it must hold one matrix, or one with a name such as distmat, and holds {found}")
+            (name,) = called or names
+        return mapped_rows(source.arrays[name], f"{where}: {name}")
 
 
 def looks_like_distances(name: str) -> bool:

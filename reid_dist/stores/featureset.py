@@ -489,7 +489,7 @@ class FeatureSet(LabelledSet, ABC):
         return self.n_rows
 
     def __repr__(self) -> str:
-        return f"<FeatureSet {self.n_rows} x {self.dim} {self.dtype.name} at {self.uri}>"
+        return f"FeatureSet: {self.n_rows} x {self.dim} {self.dtype.name} at {self.uri}"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         """Let Dask name results after the content."""

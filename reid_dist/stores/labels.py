@@ -397,6 +397,9 @@ class LabelledSet:
         def _labels(self) -> Mapping[str, NDArray[Any]]:
             """By the names that `reid_dist.stores.labels` gives them."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {counted(self.n_rows, 'row')} at {self.uri}"
+
     def _label_digest(self, name: str) -> str:
         """Return the digest of a label array."""
         return digest_label(self._labels[name])

@@ -21,7 +21,7 @@ from reid_dist.engine.policy import Policy
 from reid_dist.evaluation.precompile import warm_up
 from reid_dist.kernels.warmup import INTEGERS
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
-from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
+from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, training, workers
 from tests.benchmarks.measure import (
     bare_product,
     cpu_seconds_of,
@@ -242,6 +242,7 @@ KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "groups": lambda scale, repeats, _: groups(scale, repeats),
     "extras": lambda scale, repeats, _: extras(scale, repeats),
     "operating": lambda scale, repeats, _: operating(scale, repeats),
+    "epochs": lambda scale, repeats, _: training.epochs(scale, repeats),
     "expansion-sweep": lambda scale, repeats, _: expansion.expansion_sweep(scale, repeats),
     "neighbours": lambda scale, repeats, _: reranking.neighbours(scale, repeats),
     "rerank": reranking.rerank,

@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
         ("groups", 24),
         ("extras", 20),
         ("operating", 2),
+        ("epochs", 2),
         ("expansion-sweep", 2),
         ("neighbours", 4),
         ("rerank", 3),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import re
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -172,6 +175,26 @@ def test_places_are_tried_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             shutil.rmtree(tmp_path / blocked, ignore_errors=True)
             (tmp_path / blocked).touch()
         assert find() == tmp_path / place / f"reid-dist-{'0' * 16}"
+
+
+def test_a_place_without_locks_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code is compiled and kept under locks: without them it would be compiled in every process."""
+    lock, refused = fcntl.flock, []
+
+    def flock(file: IO[bytes], operation: int) -> None:
+        # The first place that is tried.
+        if not refused:
+            refused.append(operation)
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        lock(file, operation)
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
+    monkeypatch.setattr(machine_code, "_SOURCES", tmp_path / "installation")
+    monkeypatch.setattr(machine_code, "_digest", lambda: "0" * 16)
+    monkeypatch.setattr(machine_code.fcntl, "flock", flock)
+    place = machine_code.machine_code_folder.__wrapped__()
+    assert place == tmp_path / "installation" / "__pycache__" / f"reid-dist-{'0' * 16}"
+    assert refused == [fcntl.LOCK_EX | fcntl.LOCK_NB]
 
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import tempfile
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.documentation import tour
 
@@ -15,7 +17,19 @@ from tests.documentation import tour
 def test_the_stored_outputs_are_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     stored = tour.read()
-    assert tour.executed(stored) == stored
+    found = tour.executed(stored)
+    assert tour.without_images(found) == tour.without_images(stored)
+    sizes = [[picture.size for picture in map(opened, tour.images(each))] for each in (found, stored)]
+    assert sizes[0] == sizes[1]
+    # A query and six items of its list, and a figure.
+    assert len(sizes[0]) == 8
+    assert sizes[0].count((20, 48)) == 7
+
+
+def opened(content: bytes) -> Image.Image:
+    picture = Image.open(io.BytesIO(content))
+    picture.load()
+    return picture
 
 
 def test_the_notebook_is_small_and_names_no_place_of_a_machine() -> None:

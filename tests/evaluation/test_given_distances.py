@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -19,15 +20,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import breakdowns, evaluation, verification
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
+from peaks import run_and_read
 from reference import DISTANCES
 from sampling import examples
 from strategies import crowded_sets
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
 from reid_dist.engine.distances import DISTANCES as DEFINITIONS
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import DamagedStoreError, InputError, StoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import distance_block
+from reid_dist.stores.importers import file_rows
 
 
 @pytest.fixture(autouse=True)
@@ -297,6 +300,7 @@ def test_workers_read_the_file_that_was_opened(two_workers, tmp_path, caplog):
 _MEASURE = """
 import sys, threading
 from pathlib import Path
+from types import SimpleNamespace
 import numpy as np
 from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
 
@@ -486,6 +490,60 @@ def test_a_matrix_of_another_file(tmp_path, suffix):
     report = evaluate_distances(path, query, gallery)
     assert report.result_digest == evaluate_distances(block, query, gallery).result_digest
     assert report.inputs["distances"]["uri"] == str(path)
+
+
+def _compressed(path, block):
+    """The block in a file whose arrays cannot be mapped where they are."""
+    if path.suffix == ".npz":
+        np.savez_compressed(path, distmat=block)
+    elif path.name.endswith("v73.mat"):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("distmat", data=block.T, chunks=(8, 8), compression="gzip")
+            file["distmat"].attrs["MATLAB_class"] = np.bytes_("single")
+    else:
+        scipy.io.savemat(path, {"distmat": block}, do_compression=True)
+    return path
+
+
+@pytest.mark.parametrize("name", ["d.mat", "d.v73.mat", "d.npz"])
+def test_a_compressed_matrix_is_decoded_into_a_temporary_file(tmp_path, monkeypatch, name):
+    block, query, gallery = _problem()
+    path = _compressed(tmp_path / name, block)
+    monkeypatch.setattr(file_rows, "_SPOOLED_BYTES", 1000)
+    report = evaluate_distances(path, query, gallery)
+    assert report.result_digest == evaluate_distances(block, query, gallery).result_digest
+    # Pickled by value: another process has no such file.
+    opened = DistanceBlock.open(path)
+    again = pickle.loads(pickle.dumps(opened))
+    for each in (opened, again):
+        assert each.read(0, 3, 0, block.shape[1]).tobytes() == block[:3].astype(np.float64).tobytes()
+    monkeypatch.setattr(file_rows.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    with pytest.raises(StoreError, match=r"is decoded into a temporary file .* 10 B are free there; make room, or set"):
+        DistanceBlock.open(path)
+
+
+_GROWTH = """
+import sys
+from reid_dist import DistanceBlock
+import scipy.io, h5py
+def own():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+before = own()
+block = DistanceBlock.open(sys.argv[1])
+print(own() - before, block.shape[0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to measure memory")
+def test_a_compressed_matrix_is_not_in_memory(tmp_path):
+    """128 MB of distances, nearly all of them equal."""
+    block = np.ones((2000, 16_000), np.float32)
+    block[:, ::1000] = np.arange(2000)[:, None]
+    path = _compressed(tmp_path / "d.mat", block)
+    growth, n_rows = run_and_read(_GROWTH, path)
+    assert n_rows == 2000
+    assert growth < block.nbytes / 2
 
 
 def test_a_file_of_several_matrices_is_refused(tmp_path):

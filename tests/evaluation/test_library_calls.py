@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,3 +266,34 @@ def test_a_plain_evaluation_imports_what_it_uses_alone() -> None:
     }  # fmt: skip
     assert not {f"reid_dist.{name}" for name in others} & {*found}
     assert len(found) <= 150
+
+
+def test_bars_in_a_notebook_need_no_widgets(sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They replace one output of the cell; rich's own bars would warn, which is an error here."""
+    shown: list[dict[str, str]] = []
+
+    class Handle:
+        def update(self, data: dict[str, str], *, raw: bool) -> None:
+            assert raw
+            shown.append(data)
+
+    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        assert raw
+        assert display_id
+        assert not shown
+        shown.append(data)
+        return Handle()
+
+    # As rich recognises a notebook.
+    monkeypatch.setattr(builtins, "get_ipython", type("ZMQInteractiveShell", (), {}), raising=False)
+    module: Any = ModuleType("IPython.display")
+    module.display = display
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    evaluate(*sides, progress=True)
+    assert {name for each in shown for name in each} == {"text/plain"}
+    last = shown[-1]["text/plain"].splitlines()
+    assert any(line.startswith("tiles of the gallery") for line in last)
+    assert all(done == total for done, total in re.findall(r"(\d+)/(\d+)", shown[-1]["text/plain"]))
+    assert max(map(len, last)) <= 100

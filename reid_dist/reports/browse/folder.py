@@ -13,7 +13,7 @@ from reid_dist.core.formatting import counted
 from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
 from reid_dist.reports.browse.site import Site, picture_name
-from reid_dist.reports.browse.subject import SIDES
+from reid_dist.reports.recorded_sides import SIDES
 from reid_dist.reports.report_files import refuse_occupied
 
 _BATCH = 256

@@ -28,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.findings import INFO, by_severity
-from reid_dist.reports.browse.subject import SIDES, Subject
+from reid_dist.reports.browse.subject import Subject
 from reid_dist.reports.failure_kinds import KINDS
 from reid_dist.reports.html import page_environment
+from reid_dist.reports.recorded_sides import SIDES
 from reid_dist.reports.thumbnails import NO_PILLOW, Thumbnails, pillow_is_there
 from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores import LabelledSet

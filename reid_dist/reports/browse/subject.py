@@ -16,13 +16,11 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.reports.comparison.conditions import differing_conditions, refuse_unlike
 from reid_dist.reports.comparison.paired import pair_values
 from reid_dist.reports.failure_kinds import CommonLabels, find_failures
+from reid_dist.reports.recorded_sides import SIDES, image_root_of, kept_rows, leaves_out, open_side, refuse_other_labels
 from reid_dist.reports.report import Report
 from reid_dist.reports.topk_entries import TopK
-from reid_dist.stores import FeatureSet, LabelledSet, Role, open_features, open_labels
+from reid_dist.stores import FeatureSet, LabelledSet, Role
 from reid_dist.stores.labels import joint_labels
-from reid_dist.stores.opening import recorded_place
-
-SIDES: Final[tuple[Role, Role]] = ("query", "gallery")
 
 _LENGTH: Final = 50
 
@@ -139,16 +137,15 @@ def open_subject(
         )
     notes: list[str] = []
     sides = {side: _open_side(report, side, place, notes) for side, place in zip(SIDES, (query, gallery), strict=True)}
-    if _leaves_out(report):
+    if leaves_out(report):
         sides = _kept_rows(report, sides, notes)
     for side, found in sides.items():
-        _refuse_other_labels(report, side, found)
+        refuse_other_labels(report, side, found)
     other = None if against is None else _compared(report, against, notes)
-    root = image_root if image_root is not None else report.spec.get("image_root")
     return Subject(
         report=report,
         topk=topk,
-        root=Path(root or "."),
+        root=image_root_of(report, image_root),
         against=other,
         **sides,
         notes=tuple(notes),
@@ -158,54 +155,28 @@ def open_subject(
 def _open_side(
     report: Report, side: Role, place: str | os.PathLike[str] | None, notes: list[str]
 ) -> LabelledSet | None:
-    described = report.inputs.get(side)
-    recorded = described if isinstance(described, dict) else {}
-    recorded_at = recorded_place(recorded, side, "labels_uri")
-    uri = recorded_at if place is None else os.fspath(place)
     try:
-        if uri is None:
-            raise StoreNotFoundError("arrays in memory")
-        return open_features(uri, side) if _leaves_out(report) else open_labels(uri, side)
-    except StoreNotFoundError:
+        return open_side(report, side, place)
+    except StoreNotFoundError as error:
         if place is not None:
             raise
-        why = "it was in memory" if recorded_at is None else f"{recorded_at} is not there"
-        notes.append(f"Labels and pictures of the {side} are not shown: {why}; name a store of it with --{side}.")
+        notes.append(f"Labels and pictures of the {side} are not shown: {error}; name a store of it with --{side}.")
         return None
-
-
-def _leaves_out(report: Report) -> bool:
-    """Whether rows of the sets were left out of the run."""
-    return any(name in report.spec for name in ("exclude", "drop_duplicates"))
 
 
 def _kept_rows(
     report: Report, sides: Mapping[Role, LabelledSet | None], notes: list[str]
 ) -> dict[Role, LabelledSet | None]:
     """Sides without the rows that were left out of the run; none where these are not known any more."""
-    from reid_dist.stores.importers.exclusion import Exclusion, leave_out
-
     query, gallery = (sides[side] for side in SIDES)
-    exclusion = Exclusion(report.spec.get("exclude", ()), report.spec.get("drop_duplicates"))
     if isinstance(query, FeatureSet) and isinstance(gallery, FeatureSet):
         try:
-            return dict(zip(SIDES, leave_out(query, gallery, exclusion), strict=True))
+            return dict(zip(SIDES, kept_rows(report, query, gallery), strict=True))
         except StoreNotFoundError as error:
             notes.append(f"Labels and pictures are not shown: rows were left out of the run, and there is {error}.")
     elif query is not None or gallery is not None:
         notes.append("Labels and pictures are not shown: rows were left out of the run, and one side is not there.")
     return dict.fromkeys(SIDES)
-
-
-def _refuse_other_labels(report: Report, side: Role, found: LabelledSet | None) -> None:
-    described = report.inputs.get(side)
-    recorded = described if isinstance(described, dict) else {}
-    if found is not None and recorded.get("labels_digest", found.labels_digest) != found.labels_digest:
-        raise InputError(
-            f"the labels of {found.describe()['uri']} are not those of the {side} of the run (digest "
-            f"{found.labels_digest[:16]}, recorded {recorded['labels_digest'][:16]}); name the {side} that was "
-            f"evaluated with --{side}, or evaluate again"
-        )
 
 
 def _compared(report: Report, against: Report, notes: list[str]) -> Against:

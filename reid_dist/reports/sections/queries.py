@@ -83,8 +83,18 @@ def ranked_pictures(report: ReportData) -> dict[str, Any]:
 
 
 def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
-    row, average = shown.query.row, report.per_query_headline("average").per_query_name
-    facts = [shown.reason]
+    row = shown.query.row
+    return {
+        "title": f"Query row {row}",
+        "facts": ", ".join(filter(None, (shown.reason, query_facts(report, row)))),
+        "tiles": picture_tiles(shown),
+    }
+
+
+def query_facts(report: ReportData, row: int) -> str:
+    """Return the average precision of a query and the rank of its first relevant item, or why it is invalid."""
+    average = report.per_query_headline("average").per_query_name
+    facts = []
     for name, words_before in ((average, _COLUMNS[average]), ("first_rank", "first relevant item at rank")):
         value = float(report.per_query[name][row]) if name in report.per_query else math.nan
         if math.isfinite(value):
@@ -92,11 +102,7 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
     reason = str(report.per_query["reason"][row]) if "reason" in report.per_query else ""
     if reason:
         facts.append(f"invalid: {reason}")
-    return {
-        "title": f"Query row {row}",
-        "facts": ", ".join(facts),
-        "tiles": picture_tiles(shown),
-    }
+    return ", ".join(facts)
 
 
 def picture_tiles(shown: RankedPictures) -> list[dict[str, Any]]:

@@ -52,6 +52,6 @@ def _pictures(report: Report, rows: Sequence[int]) -> tuple[dict[int, RankedPict
     if subject.query is None or subject.gallery is None:
         side = "query" if subject.query is None else "gallery"
         raise InputError(f"the {side} set of {report.heading.title} is not at {report.inputs[side]['uri']}")
-    sides = [ImageSet(each.image_paths, each.pids, each.camids) for each in (subject.query, subject.gallery)]
+    sides = [ImageSet.of(each) for each in (subject.query, subject.gallery)]
     pictures = make_pictures(report, *sides, chosen=rows, n_hardest=0, depth=_DEPTH, root=subject.root)
     return {shown.query.row: shown for shown in pictures.queries}, pictures.note

@@ -14,6 +14,7 @@ from reid_dist.reports.report_data import ReportData
 
 Loaded = TypeVar("Loaded", bound=ReportData)
 
+BEST: Final = "*"
 NEAR_BEST: Final = "\N{DAGGER}"
 
 
@@ -114,7 +115,7 @@ class Group:
         return tuple(self.rows[at] for at in order)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class TableData:
     """Metrics of many runs.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.core.optional_packages import import_extra
 from reid_dist.core.segments import entry_owners
@@ -202,7 +203,8 @@ class NeighbourGraph:
         return sparse.csr_matrix((self.weights, self.indices, self.indptr), shape=shape, copy=False)
 
     def __repr__(self) -> str:
-        return f"<NeighbourGraph of {self.n_items} items, {self.n_entries} weights, {self.rerank['variant']}>"
+        size = f"{counted(self.n_items, 'item')}, {counted(self.n_entries, 'weight')}"
+        return f"NeighbourGraph: {size}, {self.rerank['variant']}"
 
 
 def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = None) -> NDArray[np.float64]:

@@ -29,6 +29,7 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.core.system_calls import read_at
 from reid_dist.core.temporary import unnamed_file
 from reid_dist.errors import StoreError
+from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.importers.source import ComputedRows, RowArray
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
@@ -36,6 +37,9 @@ _CHECKED_BYTES = 1 << 20
 
 MOST_CHUNK_BYTES: Final = 512 << 20
 """Bytes of the largest chunk that is decoded."""
+
+# Rows that are written to a temporary file together.
+_SPOOLED_BYTES = 16 << 20
 
 # Rows of chunks side by side that are held are not decoded again for the next block of rows.
 _HELD_BYTES = 64 << 20
@@ -246,6 +250,21 @@ def _no_room(what: str, n_bytes: int, why: str) -> str:
         f"{what} is decoded into a temporary file of {byte_size(n_bytes)} in {tempfile.gettempdir()}: {why}; "
         "make room, or set TMPDIR to a folder with room"
     )
+
+
+def mapped_rows(rows: RowArray, what: str) -> NDArray[Any]:
+    """Return an array as a memory map: of its file, or of a temporary one that rows are decoded into, some at a time.
+
+    `what` is its name in messages.  StoreError if there is no room for a temporary file.
+    """
+    n_rows, width = rows.shape[0], math.prod(rows.shape[1:]) * rows.dtype.itemsize
+    if isinstance(rows, RawRows) or not n_rows * width:
+        return rows.whole()
+    step = max(1, _SPOOLED_BYTES // width)
+    blocks = (rows.read(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+    with spooled((bytes_of(np.ascontiguousarray(block)) for block in blocks), n_rows * width, what) as file:
+        mapped: NDArray[Any] = np.memmap(file, dtype=rows.dtype, mode="r", shape=rows.shape)
+    return mapped
 
 
 class SpooledRows(RowArray):
