@@ -231,7 +231,7 @@ def nights_table(past: Sequence[PastEntry], metrics: Sequence[str]) -> Table:
             [
                 *(f"{each.run.number}", when(each.run.started), Cell("report" if link else "", link=link), verdict),
                 each.letters,
-                *("-" if value is None or entry.state != DONE else value_text(name, value) for name, value in costs),
+                *("-" if value is None else value_text(name, value) for name, value in costs),
                 *(bare_estimate(name, entry.metrics.get(name)) for name in metrics),
             ]
         )

@@ -17,8 +17,9 @@ from small_nights import run_night, save_model, write_suite
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import DONE, Estimate
-from reid_dist.nightly.page.leaderboard import FORMATS, boards, leaderboard_html
+from reid_dist.nightly.page.leaderboard import FORMATS, board_table, boards, leaderboard_html
 from reid_dist.nightly.page.trend_charts import sparkline
+from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports import Report
 from reid_dist.reports.tables import compare_runs
 from reid_dist.reports.tables.run_table_values import NEAR_BEST
@@ -53,6 +54,11 @@ def test_the_newest_accepted_values_in_order() -> None:
     ]
     assert found == [("strong", 0.81, 0.7), ("weak", 0.6, 0.6)]
     assert board.standings[0].past["mAP"] == (0.8, 0.81, 0.7)
+    table = board_table(board, Path(), drawn=True)
+    assert [cell.is_best for cell in table.column("mAP")] == [True, False]
+    assert [cell.value for cell in table.column("Trend of mAP")] == pytest.approx([-0.1, 0.1])
+    sign = SIGNS["worse"]
+    assert f'data-key="strong {sign.mark} newest: {sign.words}"' in leaderboard_html([board], Path())
     (by_errors,) = boards(history(), ["EER"])
     assert [each.model for each in by_errors.standings] == ["strong", "weak"]
 

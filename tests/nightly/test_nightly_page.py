@@ -201,6 +201,17 @@ def test_time_has_one_direction(runs: list[Run], page: Page) -> None:
     assert "chunk 17" in failed.column("Outcome")[-1].text
 
 
+def test_long_tables_have_the_last_rows_and_the_number_of_the_others() -> None:
+    runs = [nights.run(night, [nights.entry(night=night, features=f"{night}")]) for night in range(40)]
+    past = past_entries("resnet50/market1501/plain", runs)
+    changes, table = changes_table(past), nights_table(past, [])
+    for found, n in ((changes, 20), (table, 30)):
+        assert [int(cell.text) for cell in found.column("Run")] == [*range(41 - n, 41)]
+    assert [note.text for found in (changes, table) for note in found.notes] == [
+        "19 older changes are left out.", "10 older nights are in the history."
+    ]  # fmt: skip
+
+
 def links_of(page: Page) -> set[str]:
     """Addresses of all links but those of files that the page holds itself."""
     for attributes in page.named("a"):
