@@ -19,13 +19,13 @@ from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.metrics.metric import metric_family
 from reid_dist.nightly.causes import brief
 from reid_dist.nightly.history import History
+from reid_dist.nightly.history.export import finding_document
 from reid_dist.nightly.history.history_values import DONE, Entry, Estimate, Run
 from reid_dist.nightly.night_tables import summary_table
 from reid_dist.nightly.outcomes import counted, outcome, removed_jobs, streak
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import (
     SIGNS,
-    finding_text,
     headline,
     took,
     when,
@@ -210,7 +210,7 @@ def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
         "outcome": outcome(entry),
         "regression": entry.is_regression,
         "since": None if lasting is None else lasting.run,
-        "findings": [{**asdict(finding), "reason": finding_text(finding)} for finding in entry.findings],
+        "findings": [finding_document(finding) for finding in entry.findings],
         "metrics": {name: asdict(estimate) for name, estimate in entry.metrics.items()},
         "digests": {"inputs": entry.input_digest, "job": entry.job_digest, "result": entry.result_digest},
         "report": entry.folder,
