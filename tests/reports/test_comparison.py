@@ -17,6 +17,7 @@ from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.comparison import Comparison, MetricComparison, Untested, compare
+from reid_dist.reports.comparison.paired import pair_values
 
 NAN = float("nan")
 
@@ -256,6 +257,13 @@ def test_a_column_that_does_not_give_the_metric_is_not_tested() -> None:
     assert found.verdict is None
     assert found.untested == Untested.OTHER_MEAN
     assert found.candidate == metrics["mAP"]
+
+
+def test_the_gravest_reason_of_both_runs_is_named() -> None:
+    other = like(metrics=dict(LIKE.metrics) | {"mAP": LIKE.metrics["mAP"] + 0.01})
+    without = like(per_query={name: each for name, each in LIKE.per_query.items() if name != "AP"})
+    for runs in ((without, other), (other, without)):
+        assert pair_values("mAP", *runs).untested == Untested.NO_QUERY_VALUES
 
 
 def test_metrics_known_between_bounds_are_not_tested() -> None:
