@@ -15,10 +15,11 @@ from reid_dist.cli.progress import notify, rows_progress, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.environment import describe_environment
-from reid_dist.core.formatting import aligned, duration, first_few
+from reid_dist.core.formatting import duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.history.history_values import BETTER, DONE, STALE, Entry, Run
+from reid_dist.nightly.night_tables import jobs_table
 from reid_dist.nightly.outcomes import outcome, ranked, removed_jobs, streak
 from reid_dist.nightly.running import NightContext, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
@@ -26,15 +27,17 @@ from reid_dist.nightly.wording import (
     SIGNS,
     exit_meaning,
     finding_text,
-    first_metric,
     headline,
     lasting_text,
     removed_text,
     sign_of_finding,
 )
+from reid_dist.reports.tabular.terminal import plain_text
 
 # Seconds that a night waits for locks: the export of years of nights reads for half a minute.
 _PATIENCE = 300.0
+
+_COLUMNS = 300
 
 
 def list_jobs(suite_file: Path, only: Sequence[str]) -> None:
@@ -142,8 +145,8 @@ def _report_end(number: int, total: int, entry: Entry) -> None:
 def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
     """Return the night as plain text: a headline, a line for each job, the most urgent first, and reasons."""
     first = headline(run, earlier)
-    # A column of every metric, time and gate would hide the answer; the page and `history show` have them.
-    table = aligned([_row(entry, earlier) for entry in ranked(run)], n_left=2)
+    # One line a job, however long its name is.
+    table = plain_text(jobs_table(run, earlier), width=_COLUMNS).rstrip().splitlines()
     return [
         f"run {run.number} of suite {run.suite}: {first.title}",
         f"exit code {run.exit_code or 0}: {exit_meaning(run.exit_code or 0)}",
@@ -172,10 +175,3 @@ def _reasons(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
         yield f"\n{output} ends with:"
         yield from (f"  {line}" for line in tail)
     yield from (f"{removed_job.name}: {removed_text(removed_job)}" for removed_job in removed_jobs(run, earlier))
-
-
-def _row(entry: Entry, earlier: Sequence[Run]) -> tuple[str, ...]:
-    sign = SIGNS[outcome(entry)]
-    name, value, change = first_metric(entry, earlier)
-    seconds = "-" if entry.seconds is None else duration(entry.seconds)
-    return f"{sign.mark} {sign.words}", entry.name, f"{name} {value}".lstrip(), change, seconds

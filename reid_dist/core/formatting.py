@@ -110,19 +110,6 @@ def utc_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def aligned(rows: Sequence[Sequence[str]], *, n_left: int = 0, gap: str = "   ") -> list[str]:
-    """Return the rows of a table as lines of text, the first `n_left` columns set to the left, others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    set_left = [place < n_left for place in range(len(widths))]
-    return [
-        gap.join(
-            cell.ljust(width) if left else cell.rjust(width)
-            for cell, width, left in zip(row, widths, set_left, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def upper_first(text: str) -> str:
     """Return a text with its first letter in upper case and the others as they are."""
     return text[:1].upper() + text[1:]

@@ -112,6 +112,42 @@ def causes(before: Entry, after: Entry) -> Iterator[Cause]:
     yield from _causes(MACHINE, *(_machine(entry) for entry in (before, after)))
 
 
+@dataclass(frozen=True, slots=True)
+class PastEntry:
+    """One night of a job, whose entry is None where the run did not have it.
+
+    `changes` are the differences from the last night in which it was done.
+    """
+
+    run: Run
+    entry: Entry | None
+    changes: tuple[Cause, ...]
+
+    def value(self, name: str) -> float | None:
+        """Return the value of a metric; None where there is none."""
+        return None if self.entry is None else self.entry.value(name)
+
+    @property
+    def letters(self) -> str:
+        """Letters of the kinds of changes, each once."""
+        kinds = {cause.kind for cause in self.changes}
+        return "".join(letter for kind, letter in LETTERS.items() if kind in kinds)
+
+
+def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
+    """Return all nights of a job since the first that has it, oldest first."""
+    found: list[PastEntry] = []
+    before: Entry | None = None
+    for run in runs:
+        entry = run.entry(name)
+        if entry is None and not found:
+            continue
+        done = entry is not None and entry.state == DONE
+        found.append(PastEntry(run, entry, tuple(causes(before, entry)) if done and before and entry else ()))
+        before = entry if done else before
+    return found
+
+
 def _versions(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in entry.environment.items() if name not in (*_MACHINE, _HOST)}
 

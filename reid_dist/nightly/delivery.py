@@ -18,24 +18,21 @@ from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.metrics.metric import metric_family
 from reid_dist.nightly.causes import brief
-from reid_dist.nightly.github_markdown import escaped, linked, piped
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.history_values import DONE, SAME, Entry, Estimate, Run
-from reid_dist.nightly.outcomes import counted, outcome, ranked, removed_jobs, streak
+from reid_dist.nightly.history.export import finding_document
+from reid_dist.nightly.history.history_values import DONE, Entry, Estimate, Run
+from reid_dist.nightly.night_tables import summary_table
+from reid_dist.nightly.outcomes import counted, outcome, removed_jobs, streak
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import (
     SIGNS,
-    finding_text,
     headline,
-    jobs,
-    lasting_text,
-    reasons,
-    removed_text,
     took,
     when,
 )
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report_files import refuse_uri, write_together
+from reid_dist.reports.tabular.markup import markdown, markdown_link, markdown_text
 from reid_dist.reports.words import is_share
 
 PAGE: Final = "index.html"
@@ -51,7 +48,6 @@ _MOST_NIGHTS: Final = 60
 SCHEMA: Final = 1
 """Schema of ``verdict.json``."""
 
-_MOST_ROWS: Final = 40
 _LONGEST: Final = 300
 
 
@@ -162,15 +158,17 @@ def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] =
     Earlier runs as for `verdict_document`.
     """
     first = headline(run, earlier)
-    facts = [f"run {run.number} of {escaped(run.suite)}", when(run.started), took(run.started, run.finished)]
+    facts = [f"run {run.number} of {markdown_text(run.suite)}", when(run.started), took(run.started, run.finished)]
     facts.append("not ended" if run.exit_code is None else f"exit code {run.exit_code}")
     if page is not None:
-        facts.append(linked("page", page))
-    lines = [f"### {SIGNS[first.kind].mark} {escaped(first.title)}", "", ", ".join(filter(None, facts)), ""]
+        facts.append(markdown_link("page", page))
+    lines = [f"### {SIGNS[first.kind].mark} {markdown_text(first.title)}", "", ", ".join(filter(None, facts)), ""]
     if first.clauses:
-        lines += [f"- **{escaped(name)}** {escaped(shortened(text, _LONGEST))}" for name, text in first.clauses]
+        lines += [
+            f"- **{markdown_text(name)}** {markdown_text(shortened(text, _LONGEST))}" for name, text in first.clauses
+        ]
         lines.append("")
-    return "\n".join([*lines, *_table(run, earlier)])
+    return "\n".join([*lines, markdown([summary_table(run, earlier)])])
 
 
 def benchmark_accuracy(run: Run) -> list[dict[str, Any]]:
@@ -212,44 +210,12 @@ def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
         "outcome": outcome(entry),
         "regression": entry.is_regression,
         "since": None if lasting is None else lasting.run,
-        "findings": [{**asdict(finding), "reason": finding_text(finding)} for finding in entry.findings],
+        "findings": [finding_document(finding) for finding in entry.findings],
         "metrics": {name: asdict(estimate) for name, estimate in entry.metrics.items()},
         "digests": {"inputs": entry.input_digest, "job": entry.job_digest, "result": entry.result_digest},
         "report": entry.folder,
     }
     return dict(plain(document))
-
-
-def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
-    """Yield the table of all jobs with another outcome than same, most urgent first, then the number of the others."""
-    changed = [entry for entry in ranked(run) if outcome(entry) != SAME]
-    if changed:
-        yield piped(("Job", "Verdict", "Why"))
-        yield "|---|---|---|"
-        for entry in changed[:_MOST_ROWS]:
-            sign, why = SIGNS[outcome(entry)], shortened(_why(entry, earlier), _LONGEST)
-            yield piped((escaped(entry.name), f"{sign.mark} {sign.words}", escaped(why)))
-        yield ""
-        if len(changed) > _MOST_ROWS:
-            yield f"{jobs(len(changed) - _MOST_ROWS)} more with another outcome are on the page."
-            yield ""
-    n_same = len(run.entries) - len(changed)
-    if n_same:
-        yield f"{upper_first(jobs(n_same))} {'is' if n_same == 1 else 'are'} the same as before."
-        yield ""
-    removed = removed_jobs(run, earlier)
-    if removed:
-        yield from (f"- {escaped(each.name)}: {removed_text(each)}" for each in removed[:_MOST_ROWS])
-        if len(removed) > _MOST_ROWS:
-            yield f"- {jobs(len(removed) - _MOST_ROWS)} more that are no longer in the suite are on the page."
-        yield ""
-
-
-def _why(entry: Entry, earlier: Sequence[Run]) -> str:
-    lasting = streak(entry, reversed(earlier))
-    # First, since a long reason is shortened.
-    parts = [lasting_text(lasting)] if lasting else []
-    return "; ".join([*parts, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])
 
 
 def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:

@@ -92,10 +92,7 @@ def _differs_in_items(entry: Entry, before: Entry) -> bool:
 
 def _on_common_items(entry: Entry, last: Past, common: CommonItems, gate: AccuracyGate) -> Finding:
     """Compare an entry with an earlier one over the items of both."""
-    now, before = (
-        replace(each, result_digest=report.result_digest)
-        for each, report in ((entry, common.tonight), (last.entry, common.baseline))
-    )
+    now, before = entry.of_report(common.tonight), last.entry.of_report(common.baseline)
     baseline = Past(last.run, before, common.baseline)
     found = gate_accuracy(common.tonight, now, last_good=baseline, same_options=None, gate=gate)
     # Rows of queries are those of tonight's whole set.

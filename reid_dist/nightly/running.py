@@ -35,10 +35,10 @@ from reid_dist.nightly.history.history_values import (
     RUNNING,
     SKIPPED,
     Entry,
-    Estimate,
     Finding,
     Past,
     Run,
+    estimates_of,
     reports_folder,
 )
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
@@ -449,7 +449,6 @@ def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:
 
 def done_entry(planned: PlannedJob, report: Report | SplitReport) -> Entry:
     """Entry of a job that is done, with what its report holds; of splits, the largest of each count."""
-    intervals: Mapping[str, Any] = {}
     counts = plain(report.counts)
     if isinstance(report, SplitReport):
         # A report of splits lists its stages among the options.
@@ -457,7 +456,6 @@ def done_entry(planned: PlannedJob, report: Report | SplitReport) -> Entry:
         counts = {name: max(each) if isinstance(each, list) else each for name, each in counts.items()}
         counts[PER_SPLIT] = plain(report.per_split)
     else:
-        intervals = (report.confidence or {}).get("intervals", {})
         own = {"expand": report.expand, "rerank": report.rerank}
     conventions = {
         "protocol": {name: each for name, each in report.protocol.items() if name not in _INPUTS},
@@ -477,9 +475,7 @@ def done_entry(planned: PlannedJob, report: Report | SplitReport) -> Entry:
         job=planned.job,
         labels=planned.labels,
         timing=report.timing,
-        metrics={
-            name: Estimate(plain(value), *intervals.get(name, (None, None))) for name, value in report.metrics.items()
-        },
+        metrics=estimates_of(report),
         counts=counts,
         conventions=plain(conventions),
         inputs=plain(report.inputs),

@@ -28,7 +28,9 @@ from reid_dist.nightly.causes import (
 )
 from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.history.history_values import (
+    BASELINE,
     BETTER,
+    CANDIDATE,
     DONE,
     FAILED,
     INCOMPARABLE,
@@ -43,7 +45,6 @@ from reid_dist.nightly.history.history_values import (
     Code,
     Decider,
     Entry,
-    Estimate,
     Finding,
     Role,
     Run,
@@ -61,6 +62,7 @@ from reid_dist.nightly.outcomes import (
     counted as counted_outcomes,
 )
 from reid_dist.reports import words
+from reid_dist.reports.comparison import Untested
 from reid_dist.reports.verdicts import p_value_text
 from reid_dist.reports.words import is_share
 
@@ -174,18 +176,6 @@ def value_text(name: str, value: float | None) -> str:
     return byte_size(value) if name == "peak_bytes" else words.metric_value(name, value)
 
 
-def estimate_text(name: str, estimate: Estimate | None) -> str:
-    """Return a metric with its interval, if known."""
-    if estimate is None:
-        return "-"
-    text = value_text(name, estimate.value)
-    if estimate.low is None or estimate.high is None:
-        return text
-    scale, digits = (100, ".2f") if is_share(name) else (1, ".6g")
-    # The value has the unit already.
-    return f"{text} [{scale * estimate.low:{digits}}, {scale * estimate.high:{digits}}]"
-
-
 def difference_text(change: Change, *, interval: bool = False) -> str:
     """Return a change in points, or as a ratio of times or sizes, optionally with its interval; empty if unknown."""
     if change.difference is None:
@@ -195,8 +185,14 @@ def difference_text(change: Change, *, interval: bool = False) -> str:
     scale, digits, unit = (100, ".2f", " points") if is_share(change.name) else (1, ".4g", "")
     text = f"{scale * change.difference:+{digits}}{unit}"
     if interval and change.low is not None and change.high is not None:
-        text += f" [{scale * change.low:+{digits}}, {scale * change.high:+{digits}}]"
+        text += f" {interval_text(change.name, change.low, change.high)}"
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def interval_text(name: str, low: float, high: float) -> str:
+    """Return the interval of a difference of a metric."""
+    scale, digits = (100, ".2f") if is_share(name) else (1, ".4g")
+    return f"[{scale * low:+{digits}}, {scale * high:+{digits}}]".replace("-", "\N{MINUS SIGN}")
 
 
 def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
@@ -220,7 +216,7 @@ def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
         texts = [f"before {value_text(name, changes[name].baseline)}"]
     costs = [(text, changes[each]) for each, text in COSTS.items() if each in changes]
     texts += [f"{text} {difference_text(change)}" for text, change in costs if change.verdict == WORSE]
-    return name, value_text(name, entry.metrics[name].value), ", ".join(filter(None, texts))
+    return name, value_text(name, entry.value(name)), ", ".join(filter(None, texts))
 
 
 def change_text(change: Change) -> str:
@@ -457,9 +453,11 @@ def _decisive(finding: Finding) -> list[Change]:
 def _metric_text(change: Change, finding: Finding) -> str:
     name, effect = change.name, float(finding.facts["effect"])
     if change.missing:
-        return f"{name} is missing from {' and '.join(change.missing)}"
+        runs = {BASELINE: f"run {finding.baseline}", CANDIDATE: "this run"}
+        return f"{name} is missing from {' and '.join(runs[side] for side in change.missing)}"
     if change.difference is None or change.low is None or change.high is None or change.level is None:
-        why = change.untested or "it has no values of the same splits, two or more, in both runs"
+        no_splits = "it has no values of the same splits, two or more, in both runs"
+        why = no_splits if change.untested is None else Untested(change.untested).words
         return f"{name} cannot be tested: {why}"
     difference = change.difference
     moved = (
@@ -468,7 +466,7 @@ def _metric_text(change: Change, finding: Finding) -> str:
     unit = "splits" if change.test == Decider.SPLITS else "identities"
     facts = [
         f"{name} {moved} {value_text(name, change.candidate)} ({100 * change.level:.6g} % interval of the difference "
-        f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}] points",
+        f"{interval_text(name, change.low, change.high)} points",
         f"{change.n_units} {unit}",
     ]
     if change.n_lost is not None:
@@ -500,7 +498,7 @@ def _line(finding: Finding) -> str:
         moved = "falls" if change.difference < 0 else "rises"
         by = "the order of nights" if change.test == Decider.NIGHTS else "identities"
         p_value = "" if change.p_value is None else f", p {p_value_text(change.p_value)}"
-        interval = f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}]"
+        interval = interval_text(change.name, change.low, change.high)
         parts.append(
             f"{change.name} {moved} by about {points(abs(change.difference))} points along the fitted line "
             f"({100 * change.level:.6g} % interval over identities {interval}; "
@@ -727,19 +725,15 @@ def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Seque
     n_nights = 1 + sum(run.number >= (finding.baseline or 0) for run, _ in before)
     moves = "rising" if (change.difference or 0.0) > 0 else "falling"
     text = f"is {moves} over {counted(n_nights, 'night')}: {change.name} by about {difference_text(change)} "
-    text += f"along the fitted line; tonight {value_text(change.name, _value(entry, change.name))}"
+    text += f"along the fitted line; tonight {value_text(change.name, entry.value(change.name))}"
     if not before:
         return text
     run, last = before[-1]
-    value, earlier_value = _value(entry, change.name), _value(last, change.name)
+    value, earlier_value = entry.value(change.name), last.value(change.name)
     if value is None or earlier_value is None:
         return text
     since_last = difference_text(replace(change, difference=value - earlier_value))
     return f"{text} ({since_last} against run {run.number})"
-
-
-def _value(entry: Entry, name: str) -> float | None:
-    return entry.metrics[name].value if name in entry.metrics else None
 
 
 def _significance(change: Change | None) -> str:

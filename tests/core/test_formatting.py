@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from reid_dist.core.formatting import (
-    aligned,
     byte_size,
     counted,
     duration,
@@ -69,15 +68,6 @@ def test_durations_change_their_unit_with_their_length() -> None:
 
 def test_shares_are_in_percent() -> None:
     assert [percent(0.12345), percent(float("nan")), rate(1e-8)] == ["12.35 %", "undefined", "0.000001 %"]
-
-
-def test_columns_of_a_table_are_set_left_and_right() -> None:
-    rows = [("metric", "value", "note"), ("mAP", "84.51 %", ""), ("CMC@10", "9 %", "best")]
-    assert aligned(rows, n_left=1, gap=" | ") == [
-        "metric |   value | note",
-        "mAP    | 84.51 % |",
-        "CMC@10 |     9 % | best",
-    ]
 
 
 def test_long_lists_end_with_the_number_of_the_others() -> None:

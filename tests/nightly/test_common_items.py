@@ -72,7 +72,7 @@ def test_appended_rows_leave_a_frozen_prefix_that_is_compared(tmp_path: Path) ->
 def test_equal_features_of_a_grown_gallery_are_equal_to_the_last_bit(tmp_path: Path) -> None:
     model = save_model(tmp_path / "a", 0.8)
     suite = write_suite(tmp_path, {"a": model}, {"plain": {}})
-    run_night(suite)
+    before = run_night(suite)
     query, gallery = opened(model)
     features = np.concatenate([gallery.read(0, gallery.n_rows), gallery.read(0, 5)])
     labels = {name: np.concatenate([each, each[:5]]) for name, each in (
@@ -83,6 +83,9 @@ def test_equal_features_of_a_grown_gallery_are_equal_to_the_last_bit(tmp_path: P
     suite = write_suite(tmp_path, {"a": tmp_path / "b"}, {"plain": {}})
     run = run_night(suite)
     assert (run.exit_code, accuracy(run).code, accuracy(run).facts["common"]["by"]) == (0, Code.EQUAL, "prefix")
+    # The values are those of the common items.
+    change, value = change_of_map(run.entries[0]), before.entries[0].value("mAP")
+    assert (change.baseline, change.candidate) == (value, value) != (value, run.entries[0].value("mAP"))
 
 
 def test_a_slide_under_a_gallery_that_grows_is_found_against_the_first_night(tmp_path: Path) -> None:

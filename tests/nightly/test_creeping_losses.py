@@ -17,7 +17,7 @@ from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, TrendGate
 from reid_dist.nightly.gating.trend import announced_once
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.history_values import Code, Entry, Estimate, Finding, Run
+from reid_dist.nightly.history.history_values import Code, Entry, Finding, Run
 from tests.benchmarks.gates import entry_of, report_of
 
 # At larger rates, which need fewer draws.
@@ -82,11 +82,8 @@ class Nights:
 
 def made(ap: np.ndarray[Any, Any], number: int) -> tuple[Entry, Report]:
     report = report_of({"mAP": ap, "CMC@1": (ap > 0.5).astype(float)}, PIDS)
-    values = {name: Estimate(float(value)) for name, value in report.metrics.items()}
-    entry = replace(
-        entry_of(report), input_digest=f"{number}", metrics=values, counts=report.counts, inputs=report.inputs
-    )
-    return entry, report
+    entry = entry_of(report).of_report(report)
+    return replace(entry, input_digest=f"{number}", counts=report.counts, inputs=report.inputs), report
 
 
 @pytest.fixture

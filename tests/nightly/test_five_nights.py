@@ -22,6 +22,8 @@ from small_nights import damage, save_model, write_suite
 from reid_dist.cli import main
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import Run, run_state
+from reid_dist.nightly.outcomes import RemovedJob, Streak
+from reid_dist.nightly.wording import lasting_text, removed_text
 
 THREADS = "kind: threads\n"
 # Three nights are enough here, and only what is grossly slow counts: machines that run tests are busy, and jobs that
@@ -250,69 +252,46 @@ def test_a_night_is_exported_to_mlflow_and_an_unreachable_server_hides_nothing(t
 def test_a_page_that_cannot_be_written_hides_nothing(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
     (tmp_path / "nights" / "index.html").mkdir(parents=True)
-    done = nights.run()
-    assert done.code == 3
+    done, as_json = nights.run(), nights.run("--json")
+    for number, each in enumerate((done, as_json), start=1):
+        assert each.code == 3
+        assert f"Error: cannot write the page of run {number} to" in each.err
     assert "run 1 of suite small: " in done.out
-    assert "Error: cannot write the page of run 1 to" in done.err
-    assert [run.exit_code for run in nights.recorded()] == [0]
-    done = nights.run("--json")
-    assert done.code == 3
-    verdict = json.loads(done.out)
+    verdict = json.loads(as_json.out)
     assert (verdict["run"], verdict["exit_code"], [entry["state"] for entry in verdict["entries"]]) == (2, 0, ["done"])
-    assert "Error: cannot write the page of run 2 to" in done.err
+    assert [run.exit_code for run in nights.recorded()] == [0, 0]
 
 
 @pytest.mark.slow
-def test_a_job_removed_from_the_suite_is_listed_once(tmp_path: Path) -> None:
-    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"max_rank": 9}})
-    words = "no longer in the suite (last in run 1)"
-    assert nights.run().code == 0
+def test_nights_of_a_suite_that_changes(tmp_path: Path) -> None:
+    """A job that fails again has its first night, one that is removed is listed once, and pages keep to their suite."""
+    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"gallery": "nowhere.zarr"}})
+    page, summary = tmp_path / "nights" / "index.html", tmp_path / "nights" / "summary.md"
+    assert [nights.night()[1]["ours/set/other"]["since"] for _ in range(2)] == [None, 1]
+    done = nights.run()
+    lasting = lasting_text(Streak("failed", 1, 3))
+    assert all(lasting in text for text in (done.out, page.read_text(), summary.read_text()))
+    removed = removed_text(RemovedJob("ours/set/other", 3))
     done = nights.run("--only", "ours/set/plain")
-    assert (done.code, words in done.out) == (0, False)
+    assert (done.code, removed in done.out) == (0, False), "what --only leaves out is still in the suite"
     write_suite(tmp_path, nights.models, {"plain": {}}, gates=GATES)
     done = nights.run()
-    assert done.code == 0
-    assert f"ours/set/other: {words}\n" in done.out
-    page, summary, verdict = (
-        (tmp_path / "nights" / name).read_text() for name in ("index.html", "summary.md", "verdict.json")
-    )
-    assert "<h3>No longer in the suite</h3>" in page
-    assert f"- ours/set/other: {words}\n" in summary
-    assert json.loads(verdict)["removed"] == [{"name": "ours/set/other", "last_run": 1}]
-    done = nights.run("--json")
-    assert json.loads(done.out)["removed"] == []
-
-
-@pytest.mark.slow
-def test_a_page_is_never_replaced_by_that_of_another_suite(tmp_path: Path) -> None:
-    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
-    assert nights.run().code == 0
+    assert (done.code, f"ours/set/other: {removed}\n" in done.out) == (0, True)
+    assert "<h3>No longer in the suite</h3>" in page.read_text()
+    assert f"- ours/set/other: {removed}\n" in summary.read_text()
+    verdict = json.loads((tmp_path / "nights" / "verdict.json").read_text())
+    assert verdict["removed"] == [{"name": "ours/set/other", "last_run": 3}]
+    assert json.loads(nights.run("--json").out)["removed"] == []
+    # A page links to the reports that are there.
+    assert [nights.run(*words).code for words in (("--output", "elsewhere"), ())] == [0, 0]
+    linked = {number for number in range(1, 9) if f"./runs/{number:05}/ours/set/plain/report.html" in page.read_text()}
+    assert linked == {1, 2, 3, 4, 5, 6, 8}
     nights.suite.write_text(nights.suite.read_text().replace("suite: small", "suite: other"))
     done = nights.run()
     assert done.code == 2
     assert "holds the page of suite small, which that of suite other would replace" in done.err
     assert nights.run("--output", "other").code == 0
-    assert [run.suite for run in nights.recorded()] == ["small", "other"]
-
-
-@pytest.mark.slow
-def test_a_page_links_to_reports_that_are_there(tmp_path: Path) -> None:
-    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
-    for words in ((), ("--output", "elsewhere"), ()):
-        assert nights.run(*words).code == 0
-    page = (tmp_path / "nights" / "index.html").read_text()
-    assert {number for number in range(1, 4) if f"./runs/{number:05}/ours/set/plain/report.html" in page} == {1, 3}
-
-
-@pytest.mark.slow
-def test_a_job_that_fails_again_has_the_first_night(tmp_path: Path) -> None:
-    nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}, "other": {"gallery": "nowhere.zarr"}})
-    assert [nights.night()[1]["ours/set/other"]["since"] for _ in range(2)] == [None, 1]
-    done = nights.run()
-    lasting = "for 3 nights in a row, since run 1"
-    assert f"ours/set/other: failed {lasting}: " in done.out
-    for name in ("index.html", "summary.md"):
-        assert lasting in (tmp_path / "nights" / name).read_text()
+    assert [run.suite for run in nights.recorded()] == ["small"] * 8 + ["other"]
 
 
 @pytest.mark.slow

@@ -17,8 +17,9 @@ from small_nights import run_night, save_model, write_suite
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import DONE, Estimate
-from reid_dist.nightly.page.leaderboard import boards, leaderboard_csv, leaderboard_html, leaderboard_markdown
+from reid_dist.nightly.page.leaderboard import FORMATS, board_table, boards, leaderboard_html
 from reid_dist.nightly.page.trend_charts import sparkline
+from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports import Report
 from reid_dist.reports.tables import compare_runs
 from reid_dist.reports.tables.run_table_values import NEAR_BEST
@@ -53,6 +54,11 @@ def test_the_newest_accepted_values_in_order() -> None:
     ]
     assert found == [("strong", 0.81, 0.7), ("weak", 0.6, 0.6)]
     assert board.standings[0].past["mAP"] == (0.8, 0.81, 0.7)
+    table = board_table(board, Path(), drawn=True)
+    assert [cell.is_best for cell in table.column("mAP")] == [True, False]
+    assert [cell.value for cell in table.column("Trend of mAP")] == pytest.approx([-0.1, 0.1])
+    sign = SIGNS["worse"]
+    assert f'data-key="strong {sign.mark} newest: {sign.words}"' in leaderboard_html([board], Path())
     (by_errors,) = boards(history(), ["EER"])
     assert [each.model for each in by_errors.standings] == ["strong", "weak"]
 
@@ -105,33 +111,31 @@ def test_values_near_the_best_have_a_dagger_and_reports_a_link(tmp_path: Path) -
     first, second, third, last = board.standings
     assert {first.model, second.model} == {"a", "b"}
     assert ("mAP" in second.near_best, third.near_best, last.near_best) == (True, frozenset(), frozenset())
-    page, text, table_text = (
-        write([board], tmp_path / "boards") for write in (leaderboard_html, leaderboard_markdown, leaderboard_csv)
-    )
+    page, text, table_text = (FORMATS[form]([board], tmp_path / "boards") for form in (".html", ".md", ".csv"))
     for standing in board.standings:
-        path = f"../nights/{standing.entry.folder}/report.html"
+        path = f"./../nights/{standing.entry.folder}/report.html"
         assert (tmp_path / "boards" / path).resolve().is_file()
-        assert f'href="./{path}"' in page
+        assert f'href="{path}"' in page
         assert f"[1](<{path}>)" in text
     rows_of_csv = list(csv.DictReader(io.StringIO(table_text)))
-    assert [(row["rank"], row["model"]) for row in rows_of_csv] == [
+    assert [(row["Rank"], row["Model"]) for row in rows_of_csv] == [
         (f"{each.rank}", each.model) for each in board.standings
     ]
     assert float(rows_of_csv[0]["mAP"]) == first.entry.metrics["mAP"].value
-    assert [row["mAP near best"] for row in rows_of_csv] == ["False", "True", "False", "False"]
+    assert [row["mAP mark"] for row in rows_of_csv] == ["", NEAR_BEST, "", ""]
     assert text.count(NEAR_BEST) == 1 + sum(len(each.near_best) for each in board.standings)
 
 
 @pytest.mark.parametrize("name", ["a|b", "=1+1", "<b>x</b>", "*x*"])
 def test_foreign_names_stay_texts(name: str, tmp_path: Path) -> None:
     found = boards([nights.run(0, [entry(name, 0, 0.5), entry("strong", 0, 0.8)])])
-    lines = leaderboard_markdown(found, tmp_path).splitlines()
+    lines = FORMATS[".md"](found, tmp_path).splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
     assert "<b>" not in "".join(lines)
     assert "<b>x" not in leaderboard_html(found, tmp_path)
-    (row,) = [row for row in csv.DictReader(io.StringIO(leaderboard_csv(found, tmp_path))) if row["rank"] == "2"]
-    assert row["model"] == ("'=1+1" if name.startswith("=") else name)
+    (row,) = [row for row in csv.DictReader(io.StringIO(FORMATS[".csv"](found, tmp_path))) if row["Rank"] == "2"]
+    assert row["Model"] == ("'=1+1" if name.startswith("=") else name)
 
 
 def test_models_without_an_accepted_value_are_left_out() -> None:
@@ -154,7 +158,7 @@ def test_a_trend_has_gaps() -> None:
 _SORTED = """<iframe srcdoc="{page}"></iframe><script>
 onload = () => {{
   const page = document.querySelector("iframe").contentDocument;
-  const names = () => [...page.querySelectorAll("tbody tr")].map((row) => row.cells[1].dataset.key).join(" ");
+  const names = () => [...page.querySelectorAll("tbody th")].map((each) => each.dataset.key.split(" ")[0]).join(" ");
   const out = [names()];
   for (const column of [2, 2, 1]) {{
     page.querySelectorAll("thead button")[column].click();

@@ -100,7 +100,7 @@ EXAMPLES: dict[Code, list[tuple[str, str, dict[str, Any], dict[str, Any]]]] = {
         }),
         ("accuracy", "same", dict(LOST.facts), {"changes": nights.entry().findings[0].changes[:1]}),
         ("accuracy", "incomparable", dict(LOST.facts), {
-            "changes": (Change(name="mAP", baseline=0.5, candidate=None, missing=("this run",)),)
+            "changes": (Change(name="mAP", baseline=0.5, candidate=None, missing=("candidate",)),)
         }),
     ],
     Code.LINE: [
@@ -157,6 +157,7 @@ def words() -> Iterator[str]:
     shown: list[tuple[str, Entry, list[Run]]] = [(name, entry, earlier) for name, entry in entries().items()]
     shown.append(("first night", nights.new_entry(0), []))
     shown.append(("falling", nights.falling_entry(NIGHT, since=1), earlier))
+    shown.append(("slow", nights.slow_entry(0), [nights.run(0, [nights.entry()])]))
     shown.append(("for three nights", entries()[UNCOMPARED], [
         *earlier[:-2], *(nights.run(night, [nights.uncompared_entry(night, baseline=1)]) for night in (1, 2))
     ]))  # fmt: skip
@@ -165,6 +166,14 @@ def words() -> Iterator[str]:
         yield f"{name}: {found.title}. {found.sentence}"
     eventful = nights.eventful_nights()
     yield f"eventful: {headline(eventful[-1], eventful[:-1]).title}"
+    same, new, slow = nights.entry(), nights.new_entry(0), nights.slow_entry(1)
+    unlike = nights.uncompared_entry(0, baseline=1)
+    for several in ([], [new, new], [same, slow, slow], [same, nights.better_entry(1, baseline=1)], [new, unlike]):
+        yield f"several: {headline(nights.run(1, several), [nights.run(0, [same])]).title}"
+    everyday = [nights.run(night, [nights.undecided_entry(night, baseline=night)]) for night in range(5)]
+    yield f"everyday: {headline(everyday[-1], everyday[:-1]).sentence}"
+    quiet = headline(nights.run(1, [same] * 3))
+    yield f"quiet: {quiet.title}. {quiet.sentence}"
     yield "\nEXIT CODES"
     yield from (f"{code}: {exit_meaning(code)}" for code in (0, 2, 3, 4, 5, 130, None))
     everything = [dataclasses.replace(entry, job=name) for name, entry in entries().items()]

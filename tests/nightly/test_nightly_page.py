@@ -8,32 +8,38 @@ import re
 
 import example_nights as nights
 import pytest
-import scipy.special
 from pages import Page, assert_link_stays
 
 from reid_dist.errors import InputError
+from reid_dist.nightly.causes import past_entries
 from reid_dist.nightly.delivery import summary_markdown
-from reid_dist.nightly.gating.gate_settings import RatioGate
-from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.history.history_values import (
     BETTER,
     FAILED,
-    INCOMPARABLE,
     PREPARATION,
     SAME,
-    SKIPPED,
     STALE,
+    UNCOMPARED,
     UNDECIDED,
     WORSE,
     Code,
-    Entry,
     Estimate,
     Finding,
     Run,
 )
-from reid_dist.nightly.outcomes import counted, outcome
+from reid_dist.nightly.night_tables import changes_table, lost_tables, metrics_table, nights_table
+from reid_dist.nightly.outcomes import Streak, counted, streak
 from reid_dist.nightly.page import render_nights
-from reid_dist.nightly.wording import SIGNS, detectable, exit_meaning, headline, reasons
+from reid_dist.nightly.wording import (
+    KINDS,
+    SIGNS,
+    causes_texts,
+    exit_meaning,
+    finding_text,
+    headline,
+    lasting_text,
+    when,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +50,6 @@ def runs() -> list[Run]:
 @pytest.fixture(scope="module")
 def page(runs: list[Run]) -> Page:
     return Page(render_nights(runs, suite="nightly"))
-
-
-def table_rows(page: Page, css: str) -> list[str]:
-    """Texts of the rows of the first table of a class."""
-    span = next(
-        span
-        for (tag, attributes), span in zip(page.tags, page.spans, strict=True)
-        if tag == "table" and css in str(attributes.get("class")).split()
-    )
-    return [text for _, text in page.all("tr", within=span)]
 
 
 def body(page: Page) -> str:
@@ -70,52 +66,39 @@ def section(page: Page, name: str) -> str:
     return next(text for _, text in page.all("div", "body") if text.startswith(name))
 
 
-def test_the_headline_has_the_change_its_significance_and_possible_causes() -> None:
+def test_the_section_has_all_causes_and_the_head_what_the_night_was() -> None:
     earlier = [nights.run(night, [nights.entry(night=night)]) for night in range(3)]
     today = nights.run(3, [nights.worse_entry(3, baseline=3)], exit_code=4)
-    first = headline(today, earlier)
-    assert (first.kind, first.title) == (WORSE, "The one job is worse")
-    sentence = first.sentence.replace("\N{MINUS SIGN}", "-")
-    assert sentence.startswith("resnet50/market1501/plain is worse, beyond chance: mAP 85.20 %")
-    assert "-1.83 points [-2.41, -1.20]" in sentence
-    assert "since run 3 changed: features, commit 3f2a9c1" in sentence
     page = Page(render_nights([*earlier, today], suite="nightly"))
     about = page.all("dl", "about")[0][1]
     assert f"4: {exit_meaning(4)}" in about
-    assert "2026-01-08 02:00 UTC" in about
-    # The section lists all causes: the label with the commit, and the version.
-    text = section(page, "resnet50/market1501/plain")
-    assert "content of query" in text
-    assert "commit 3f2a9c1 \N{RIGHTWARDS ARROW} 77d01be" in text
-    assert "numpy 2.3.1 \N{RIGHTWARDS ARROW} 2.4.0" in text
-
-
-def test_a_worse_night_without_a_recorded_cause() -> None:
-    before, after = (nights.run(night, [nights.entry(night=0)]) for night in range(2))
-    slow = dataclasses.replace(after, entries=(nights.slow_entry(0),))
-    (clause,) = headline(slow, [before]).clauses
-    assert "beyond the noise of earlier nights" in clause[1]
-    assert "nothing that is recorded changed" in clause[1]
-
-
-def test_a_night_that_was_not_compared_says_so_with_both_values() -> None:
-    earlier = [nights.run(night, [nights.entry(night=night)]) for night in range(2)]
-    sizes = [15990, 16100, 16240]
-    earlier += [
-        nights.run(night, [nights.uncompared_entry(night, baseline=night, n_gallery=size)], exit_code=5)
-        for night, size in enumerate(sizes, start=2)
+    assert when(today.started) in about
+    # The label with the commit, and the version.
+    (before,), (after,) = earlier[-1].entries, today.entries
+    causes = [text for _, text in causes_texts(before, after, earlier)]
+    assert len(causes) == 4
+    assert [text for _, text in page.all("li") if text.endswith(tuple(causes))] == [
+        f"{KINDS[kind]} {text}" for kind, text in causes_texts(before, after, earlier)
     ]
-    *earlier, today = earlier
-    first = headline(today, earlier)
-    assert first.kind == "uncompared"
+
+
+def test_a_night_that_was_not_compared_says_so_and_for_how_long() -> None:
+    earlier = [nights.run(night, [nights.entry(night=night)]) for night in range(2)]
+    earlier += [nights.run(night, [nights.uncompared_entry(night, baseline=night)], exit_code=5) for night in (2, 3)]
+    today = nights.run(4, [nights.uncompared_entry(4, baseline=4)], exit_code=5)
     page = Page(render_nights([*earlier, today], suite="nightly"))
     assert f"5: {exit_meaning(5)}" in page.all("dl", "about")[0][1]
-    values = "mAP 85.20 % \N{RIGHTWARDS ARROW} 5.12 %; the conditions changed since run 4: n_gallery 15913, then 16240"
-    for text in (first.sentence, section(page, "resnet50"), summary_markdown(today, None, earlier).replace("\\", "")):
-        assert values in text
-        assert "or 3 nights in a row, since run 3" in text
+    (entry,) = today.entries
+    lasting = streak(entry, reversed(earlier))
+    assert lasting == Streak(UNCOMPARED, 3, 3)
+    values = finding_text(entry.findings[0])
+    assert "mAP 85.20 % \N{RIGHTWARDS ARROW} 5.12 %" in values
+    found = (headline(today, earlier).sentence, section(page, "resnet50"), summary_markdown(today, None, earlier))
+    for text in found:
+        assert values in text.replace("\\", "")
+        assert lasting_text(lasting) in text
     assert lines(page)[0].endswith("mAP 5.12 % before 85.20 %")
-    assert "mAP 85.20 % 5.12 % [4.02, 6.22] - ? no baseline yet -" in table_rows(page, "values")
+    assert metrics_table(entry).column("Change")[0].text == "-"
     assert "No gate found a change" not in body(page)
 
 
@@ -131,91 +114,6 @@ def test_a_night_that_needs_a_look_is_not_quiet(verdict: str) -> None:
     }
     before = nights.run(0, [nights.entry(night=0)])
     assert headline(nights.run(1, [made[verdict](), nights.entry(job="other", night=1)]), [before]).quiet == ""
-
-
-def test_a_quiet_night_is_one_quiet_sentence() -> None:
-    first = headline(nights.quiet_nights(2, 3)[-1])
-    assert (first.kind, first.title, first.clauses) == ("same", "All 3 jobs are the same as before", ())
-    page = Page(render_nights(nights.quiet_nights(2, 3), suite="nightly"))
-    assert "No gate found a change." in body(page)
-    assert lines(page)[0] == "= same model00/market1501/plain mAP 85.20 % +0.00 points"
-
-
-def test_an_everyday_night_says_what_could_have_been_detected() -> None:
-    runs = [nights.run(night, [nights.undecided_entry(night, baseline=night)]) for night in range(5)]
-    entry = runs[-1].entries[0]
-    (moved,) = entry.findings[0].changes
-    # Half of the interval is the quantile of its level in standard errors; a power of 80 % takes 0.8416 more.
-    error = (moved.high - moved.low) / 2 / scipy.special.ndtri((1 + moved.level) / 2)
-    expected = error * (scipy.special.ndtri((1 + moved.level) / 2) + scipy.special.ndtri(0.8))
-    assert detectable(moved, 0.005) == pytest.approx(expected, rel=1e-9)
-    assert detectable(moved, 0.9) == 0.9
-    first = headline(runs[-1], runs[:-1])
-    assert (first.kind, first.title, first.clauses) == (UNDECIDED, "No change detected", ())
-    assert first.sentence.startswith("Features changed (as every night). Of mAP, a change of ")
-    assert f"{100 * expected:.2f} points" in first.sentence
-    assert headline(runs[-1], runs[2:-1]).sentence.startswith("Features changed. ")
-    (line,) = lines(Page(render_nights(runs, suite="nightly")))
-    assert line.startswith("\N{PLUS-MINUS SIGN} no change detected resnet50")
-
-
-def test_the_first_night_has_no_baseline() -> None:
-    run = nights.run(0, [nights.new_entry(0), nights.new_entry(0, model="vit")])
-    assert headline(run).title == "First night: no baseline yet"
-    later = dataclasses.replace(run, number=2)
-    assert headline(later, [nights.run(0, [nights.entry()])]).title == "Both jobs have no baseline yet"
-
-
-@pytest.mark.parametrize(
-    ("entries", "title"),
-    [
-        ([], "No job was run"),
-        ([nights.entry()], "The one job is the same as before"),
-        ([nights.entry(), nights.slow_entry(1), nights.slow_entry(1)], "2 of 3 jobs are worse"),
-        ([nights.entry(), nights.alarm_entry(1, baseline=1)], "1 of 2 jobs moved without a cause"),
-        ([nights.entry(), nights.better_entry(1, baseline=1)], "1 of 2 jobs is better"),
-        (
-            [nights.new_entry(0), nights.uncompared_entry(0, baseline=1)],
-            "1 of 2 jobs was not compared with its baseline",
-        ),
-        (
-            [nights.entry(), nights.slow_entry(1), nights.undone_entry(FAILED, "x", night=1)],
-            "Of 3 jobs, 1 failed and 1 is worse",
-        ),
-    ],
-)
-def test_the_title_counts_changes(entries: list[Entry], title: str) -> None:
-    assert headline(nights.run(1, entries)).title == title
-
-
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
-        (nights.entry(), "same"),
-        (nights.worse_entry(1, baseline=1), "worse"),
-        (nights.slow_entry(1), "worse"),
-        (nights.alarm_entry(1, baseline=1), "alarm"),
-        (nights.better_entry(1, baseline=1), "better"),
-        (nights.new_entry(1), "incomparable"),
-        (nights.uncompared_entry(1, baseline=1), "uncompared"),
-        (dataclasses.replace(nights.uncompared_entry(1, baseline=1), accepted="a larger gallery"), "incomparable"),
-        # What has no baseline of time or memory yet has one of accuracy.
-        (nights.with_finding(nights.entry(), nights.finding("memory", INCOMPARABLE, baseline=1)), "same"),
-        (nights.entry(gated=False), "incomparable"),
-        (nights.undone_entry(FAILED, "x", night=0), "failed"),
-        (nights.undone_entry(SKIPPED, "x", night=0), "skipped"),
-        (dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="new backbone"), "accepted"),
-        # A time that nothing is known of yet does not hide that the result is the same.
-        (
-            dataclasses.replace(
-                nights.entry(), findings=(nights.entry().findings[0], nights.finding("speed", INCOMPARABLE))
-            ),
-            "same",
-        ),
-    ],
-)
-def test_outcomes_of_entries(entry: Entry, expected: str) -> None:
-    assert outcome(entry) == expected
 
 
 def test_every_entry_is_counted_once(runs: list[Run], page: Page) -> None:
@@ -267,15 +165,6 @@ def test_an_alarm_is_of_its_own_kind(page: Page) -> None:
     assert words not in section(page, "resnet50/market1501/plain")
 
 
-def test_a_job_that_is_undecided_is_neither_the_same_nor_a_regression() -> None:
-    runs = [nights.run(0, [nights.entry()]), nights.run(1, [nights.undecided_entry(1, baseline=1)])]
-    page = Page(render_nights(runs, suite="nightly"))
-    assert page.all("h1")[0][1] == "\N{PLUS-MINUS SIGN} No change detected"
-    text = section(page, "resnet50/market1501/plain")
-    assert "mAP fell by 14.85 points" in text
-    assert "would have been detected in four of five nights" in text
-
-
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("verdict", [WORSE, BETTER, SAME, UNDECIDED])
 def test_a_trend_is_told_apart_from_the_change_of_a_night(verdict: str) -> None:
@@ -296,30 +185,50 @@ def test_a_trend_is_told_apart_from_the_change_of_a_night(verdict: str) -> None:
     assert "81.10 %" not in body(page)
 
 
-def test_the_queries_that_lost_most_are_listed(page: Page) -> None:
-    rows = [text for _, text in page.all("tr")]
-    assert "0001_c1.jpg 101 1 90.00 % 2.00 % \N{MINUS SIGN}88.00 points" in rows
-    assert "0004_c4.jpg 104 - 90.00 % 2.00 % \N{MINUS SIGN}88.00 points" in rows, "a query without a camera"
-    assert "row 93 103 3 90.00 % 2.00 % \N{MINUS SIGN}88.00 points" in rows, "a query without a file"
-
-
-def test_queries_lead_to_the_explorer_of_their_job() -> None:
-    entry = nights.worse_entry(1, baseline=1, explorer="runs/00002/resnet50/market1501/plain/explorer")
+def test_the_queries_that_lost_most_lead_to_the_explorer_of_their_job() -> None:
+    explorer = "runs/00002/resnet50/market1501/plain/explorer"
+    entry = nights.worse_entry(1, baseline=1, explorer=explorer)
+    (table,) = lost_tables(entry)
+    (change,) = (change for change in entry.findings[0].changes if change.lost)
+    files = [file or f"row {moved.row}" for moved, file in zip(change.lost, change.files, strict=True)]
+    assert files[3] == "row 93", "a query without a file"
+    assert [cell.text for cell in table.column("Query")] == files
+    assert [cell.text for cell in table.column("camera")][4] == "-", "a query without a camera"
+    assert {cell.text for cell in table.column("Change")} == {"\N{MINUS SIGN}88.00 points"}
+    (without,) = lost_tables(dataclasses.replace(entry, explorer=""))
+    assert not any(cell.link for cell in without.column("Query"))
+    links = [cell.link for cell in table.column("Query")]
+    assert links == [f"./{explorer}/index.html#q={moved.row}" for moved in change.lost]
     page = Page(render_nights([nights.run(0, [nights.entry()]), nights.run(1, [entry])], suite="nightly"))
-    links = {text: attributes["href"] for attributes, text in page.all("a")}
-    assert links["0001_c1.jpg"] == "./runs/00002/resnet50/market1501/plain/explorer/index.html#q=31"
-    assert links["row 93"].endswith("#q=93")
+    assert set(links) <= {attributes["href"] for attributes in page.named("a")}
 
 
 def test_time_has_one_direction(runs: list[Run], page: Page) -> None:
     """From left to right, and from top to bottom."""
-    head = [text for _, text in page.all("th") if "run " in text]
-    numbers = [int(text.rpartition("run ")[2]) for text in head if text.rpartition("run ")[2].isdigit()]
-    assert numbers == sorted(numbers)
-    assert numbers[-1] == runs[-1].number
-    for css in ("nights", "changed"):
-        rows = [int(row.split()[0]) for row in table_rows(page, css)[1:]]
+    numbers = [int(text.rpartition("run ")[2]) for _, text in page.all("th") if "run " in text]
+    assert numbers == [run.number for run in runs[-14:]]
+    past = past_entries("resnet50/market1501/reranked", runs)
+    for table in (nights_table(past, ["mAP"]), changes_table(past)):
+        rows = [int(cell.text) for cell in table.column("Run")]
         assert rows == sorted(rows)
+    assert [cell.text for cell in changes_table(past).column("Run")] == ["13", "17"]
+    assert [cell.text for cell in changes_table(past).column("Mark")] == [f"J {KINDS['job']}", f"V {KINDS['version']}"]
+    failed = nights_table(past_entries("vit_b/msmt17/plain", runs), ["mAP"])
+    assert [cells[-1].text for cells in (failed.column("Report"), failed.column("mAP"), failed.column("Time"))] == [
+        "", "-", "-"
+    ]  # fmt: skip
+    assert "chunk 17" in failed.column("Outcome")[-1].text
+
+
+def test_long_tables_have_the_last_rows_and_the_number_of_the_others() -> None:
+    runs = [nights.run(night, [nights.entry(night=night, features=f"{night}")]) for night in range(40)]
+    past = past_entries("resnet50/market1501/plain", runs)
+    changes, table = changes_table(past), nights_table(past, [])
+    for found, n in ((changes, 20), (table, 30)):
+        assert [int(cell.text) for cell in found.column("Run")] == [*range(41 - n, 41)]
+    assert [note.text for found in (changes, table) for note in found.notes] == [
+        "19 older changes are left out.", "10 older nights are in the history."
+    ]  # fmt: skip
 
 
 def links_of(page: Page) -> set[str]:
@@ -438,13 +347,6 @@ def test_small_histories_have_a_page(runs: list[Run]) -> None:
     assert len(page.all("details", "job")) == len(runs[-1].entries)
 
 
-def test_an_accepted_entry_is_marked_and_is_no_regression() -> None:
-    accepted = dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="smaller backbone on purpose")
-    page = Page(render_nights([nights.run(0, [nights.entry()]), nights.run(1, [accepted])], suite="nightly"))
-    assert "smaller backbone on purpose" in section(page, "resnet50")
-    assert page.all("h1")[0][1].endswith("The one job is worse, and was accepted")
-
-
 def test_a_killed_night_is_marked(runs: list[Run]) -> None:
     killed = dataclasses.replace(runs[-1], exit_code=None, finished=None)
     about = Page(render_nights([*runs[:-1], killed], suite="nightly")).all("dl", "about")[0][1]
@@ -484,44 +386,6 @@ def test_the_trend_of_a_job_shows_its_own_nights(page: Page) -> None:
     assert any(label.startswith("mAP over 24 nights: 84.80 % in run 1, Jan 5, 83.37 % in run 24") for label in labels)
     assert any(label.startswith("mAP over 1 night: 85.20 % in run 24") for label in labels), "a job of tonight alone"
     assert any(label.startswith("Peak memory over 24 nights") for label in labels)
-    changed = table_rows(page, "changed")
-    assert changed[0] == "Run Night Mark What"
-    assert any("V version or commit reid_dist 0.1.0 \N{RIGHTWARDS ARROW} 0.2.0" in row for row in changed)
-
-
-def early_entry(n_before: int) -> Entry:
-    entry = nights.entry(night=n_before)
-    past = [nights.entry(night=night) for night in range(n_before)]
-    waiting = [gate(entry, past, RatioGate()) for gate in (gate_speed, gate_memory)]
-    return dataclasses.replace(entry, findings=(*entry.findings[:2], *waiting))
-
-
-def test_gates_that_need_more_runs_are_abbreviated() -> None:
-    runs = [nights.run(night, [early_entry(night)]) for night in range(3)]
-    page = render_nights(runs, suite="nightly")
-    text = section(Page(page), "resnet50/market1501/plain")
-    assert text.count("? needs 5 more nights ") == 2
-    assert "The one job is the same as before" in page
-    assert "of 7" not in summary_markdown(runs[-1])
-
-
-def of(*findings: Finding) -> Entry:
-    return dataclasses.replace(nights.entry(), findings=findings)
-
-
-@pytest.mark.parametrize(
-    ("entry", "word", "gates"),
-    [
-        (of(nights.entry().findings[2], nights.finding("memory", INCOMPARABLE, Code.NO_BASELINE)), SAME, ["Speed"]),
-        (of(*nights.slow_entry(0).findings[2:3]), "worse", ["Speed"]),
-        (of(nights.finding("speed", INCOMPARABLE, Code.NO_BASELINE)), INCOMPARABLE, ["Speed"]),
-        (of(), INCOMPARABLE, [""]),
-    ],
-)
-def test_without_a_gate_of_accuracy_the_other_gates_decide(entry: Entry, word: str, gates: list[str]) -> None:
-    assert outcome(entry) == word
-    assert [gate for gate, _ in reasons(entry)][:1] == gates
-    assert all(reason for _, reason in reasons(entry))
 
 
 def test_gated_metrics_are_shown_first() -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import example_nights as nights
 import jsonschema
@@ -16,99 +17,22 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from reid_dist.nightly.delivery import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
-from reid_dist.nightly.history.history_values import FAILED, SKIPPED, VERDICTS, Change, Code, Entry, Estimate, Run
-from reid_dist.nightly.outcomes import OUTCOMES
+from reid_dist.nightly.history.history_values import FAILED, SKIPPED, Change, Code, Entry, Estimate, Run
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports.comparison import ChangedQuery
 
-NUMBER = {"type": ["number", "null"]}
-TEXT = {"type": "string"}
-INTEGER = {"type": ["integer", "null"]}
-TEXTS = {"type": "array", "items": TEXT}
-VERDICT = {"enum": [*VERDICTS]}
-
-
-def exactly(properties: dict[str, object]) -> dict[str, object]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-MOVED = exactly(
-    {
-        "row": {"type": "integer"},
-        "pid": {"type": ["integer", "null"]},
-        "camid": {"type": ["integer", "null"]},
-        "baseline": NUMBER,
-        "candidate": NUMBER,
-    }
-)
-CHANGE = exactly(
-    {
-        "name": TEXT,
-        "verdict": VERDICT,
-        **dict.fromkeys(["baseline", "candidate", "difference", "low", "high", "p_value", "level"], NUMBER),
-        **dict.fromkeys(["n_units", "n_lost", "n_gained"], INTEGER),
-        "lost": {"type": "array", "items": MOVED},
-        **dict.fromkeys(["files", "missing"], TEXTS),
-        "test": {"enum": ["", "identities", "nights", "splits", "runs"]},
-        "untested": TEXT,
-    }
-)
-FINDING = exactly(
-    {
-        "gate": {"enum": ["accuracy", "trend", "speed", "memory"]},
-        "verdict": VERDICT,
-        "alarm": TEXT,
-        "code": {"enum": [*Code]},
-        "facts": {"type": "object"},
-        "reason": TEXT,
-        "baseline": {"type": ["integer", "null"]},
-        "changes": {"type": "array", "items": CHANGE},
-    }
-)
-ENTRY = exactly(
-    {
-        **dict.fromkeys(["name", "model", "dataset", "job", "reason", "accepted", "started", "report"], TEXT),
-        "labels": {"type": "object", "additionalProperties": TEXT},
-        "state": {"enum": ["done", "failed", "skipped"]},
-        "outcome": {"enum": [*OUTCOMES]},
-        "regression": {"type": "boolean"},
-        "since": {"type": ["integer", "null"]},
-        "findings": {"type": "array", "items": FINDING},
-        "metrics": {
-            "type": "object",
-            "additionalProperties": exactly({"value": NUMBER, "low": NUMBER, "high": NUMBER}),
-        },
-        "digests": exactly({"inputs": TEXT, "job": TEXT, "result": TEXT}),
-        "seconds": NUMBER,
-        "timing": {"type": "object", "additionalProperties": NUMBER},
-        "peak_bytes": {"type": ["integer", "null"]},
-        "reused": {"type": "array", "items": TEXT},
-    }
-)
-DOCUMENT = exactly(
-    {
-        "schema": {"const": 1},
-        **dict.fromkeys(["suite", "suite_digest", "started", "version", "host", "headline", "summary"], TEXT),
-        "run": {"type": "integer", "minimum": 1},
-        "finished": {"type": ["string", "null"]},
-        "exit_code": {"type": ["integer", "null"]},
-        "counts": exactly({name: {"type": "integer", "minimum": 0} for name in OUTCOMES}),
-        "entries": {"type": "array", "items": ENTRY},
-        "removed": {"type": "array", "items": exactly({"name": TEXT, "last_run": {"type": "integer", "minimum": 1}})},
-    }
-)
+# What programs may rely on, written down apart from the code.
+DOCUMENT = json.loads((Path(__file__).parent / "golden" / "verdict_schema.json").read_text())
 # As github-action-benchmark reads its custom tools.
 FIGURES = {
     "type": "array",
     "items": {
         "type": "object",
-        "properties": {"name": TEXT, "unit": TEXT, "value": {"type": "number"}, "range": TEXT, "extra": TEXT},
+        "properties": {
+            name: {"type": "number" if name == "value" else "string"}
+            for name in ("name", "unit", "value", "range", "extra")
+        },
         "required": ["name", "unit", "value"],
         "additionalProperties": False,
     },
@@ -242,8 +166,8 @@ def test_removed_jobs_are_listed() -> None:
     assert (document["exit_code"], document["headline"]) == (0, "The one job is the same as before")
     items = inside(parsed(summary_markdown(tonight, None, [before])), "list_item")
     lines = [shown(token) for item in items for token in item if token.type == "inline"]
-    assert lines[0] == f"{gone[0]}: no longer in the suite (last in run {before.number})"
-    assert len(lines) == 41
+    assert lines[1] == f"{gone[0]}: no longer in the suite (last in run {before.number})"
+    assert len(lines) == 42, "with that of the job that is the same"
     assert lines[-1].startswith("20 jobs more that are no longer in the suite")
     assert verdict_document(tonight)["removed"] == []
 

@@ -156,7 +156,7 @@ def test_commands_are_filled_in_and_checked_with_the_suite(tmp_path: Path) -> No
         assert planned.preparations == (Preparation(("make", f"{tmp_path / 'a'}/set", "{x}"), 1800.0),)
         assert not planned.expects_new
     for wrong, found in (
-        (["make", "{modle}"], "models.a.prepare: unknown placeholder {modle}"),
+        (["make", "{modle}"], "models.a.prepare.1: unknown placeholder {modle}"),
         ([], "models.a.prepare"),
         ("make all", "models.a.prepare"),
         (["make", 3], "models.a.prepare"),

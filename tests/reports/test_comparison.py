@@ -17,7 +17,8 @@ from refusals import in_full
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.protocols import ZERO
-from reid_dist.reports.comparison import Comparison, MetricComparison, compare
+from reid_dist.reports.comparison import Comparison, MetricComparison, Untested, compare
+from reid_dist.reports.comparison.paired import pair_values
 
 NAN = float("nan")
 
@@ -246,7 +247,7 @@ def test_metrics_that_are_no_means_over_queries_are_listed_without_a_test() -> N
     found = of(compare(BASE, other, n_resamples=100), "TAR@FAR=0.01")
     assert (found.baseline, found.candidate, found.difference) == (0.5, 0.25, -0.25)
     assert (found.interval, found.p_value, found.verdict) == (None, None, None)
-    assert "no mean" in found.untested
+    assert found.untested == Untested.NO_QUERY_VALUES
     assert compare(BASE, other, metrics=["TAR@FAR=0.01"], n_resamples=100).worse == ()
 
 
@@ -255,8 +256,15 @@ def test_a_column_that_does_not_give_the_metric_is_not_tested() -> None:
     other = like(metrics=metrics)
     found = of(compare(BASE, other, n_resamples=100), "mAP")
     assert found.verdict is None
-    assert found.untested == "not the mean of its values per query"
+    assert found.untested == Untested.OTHER_MEAN
     assert found.candidate == metrics["mAP"]
+
+
+def test_the_gravest_reason_of_both_runs_is_named() -> None:
+    other = like(metrics=dict(LIKE.metrics) | {"mAP": LIKE.metrics["mAP"] + 0.01})
+    without = like(per_query={name: each for name, each in LIKE.per_query.items() if name != "AP"})
+    for runs in ((without, other), (other, without)):
+        assert pair_values("mAP", *runs).untested == Untested.NO_QUERY_VALUES
 
 
 def test_metrics_known_between_bounds_are_not_tested() -> None:
@@ -268,7 +276,7 @@ def test_metrics_known_between_bounds_are_not_tested() -> None:
     found = compare(BASE, cut, n_resamples=100)
     assert [metric.name for metric in found.metrics] == ["mAP"]
     assert np.isnan(of(found, "mAP").candidate)
-    assert of(found, "mAP").untested == "known only between bounds"
+    assert of(found, "mAP").untested == Untested.BOUNDS
     # Some valid queries have no INP: the mean of the others is the mean of another set of queries.
     with pytest.raises(InputError, match="the candidate has no metric 'mINP'"):
         compare(BASE, cut, metrics=["mINP"])
@@ -335,7 +343,7 @@ def test_means_over_all_queries_of_a_real_protocol() -> None:
     found = compare(baseline, candidate, n_resamples=100)
     assert (found.n_paired, len(found.metrics)) == (100, 3)
     for metric in found.metrics:
-        assert metric.untested == ""
+        assert metric.untested is None
         assert metric.difference == pytest.approx(candidate.metrics[metric.name] - baseline.metrics[metric.name])
 
 
@@ -352,7 +360,7 @@ def test_one_identity_is_no_evidence() -> None:
     found = compare(run([0.9, 0.8, 0.9], [3, 3, 3]), run([0.1, 0.2, 0.1], [3, 3, 3]))
     metric = of(found, "mAP")
     assert (metric.verdict, metric.interval, metric.p_value) == (None, None, None)
-    assert "fewer than two" in metric.untested
+    assert metric.untested == Untested.FEW_UNITS
     assert metric.n_lost == 3
     assert found.worse == ()
 

@@ -16,7 +16,9 @@ from reid_dist.nightly.causes import job_differences, place_differences
 from reid_dist.nightly.gating.gate_settings import AccuracyGate
 from reid_dist.nightly.history.history_values import (
     ALARM,
+    BASELINE,
     BETTER,
+    CANDIDATE,
     INCOMPARABLE,
     PER_SPLIT,
     SAME,
@@ -118,7 +120,7 @@ def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Fi
     if entry.job_digest != before.job_digest:
         return _other_job(entry, earlier, wanted)
     if _is_same(entry, before):
-        return _same(earlier.run, {name: entry.metrics[name].value for name in wanted if name in entry.metrics})
+        return _same(earlier.run, entry, [name for name in wanted if name in entry.metrics])
     if entry.comparison_key != before.comparison_key:
         return _incomparable(Code.OTHER_SIZES, {}, entry, earlier, wanted)
     rate = gate.last_good_share * gate.false_alarm / len(wanted)
@@ -128,7 +130,7 @@ def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Fi
         if len(old) == len(new) and np.isfinite([*old, *new]).all() and len(new) > 1:
             changes.append(_tested_means(name, old, new, gate, 1 - 2 * rate))
         else:
-            untried = Change(name=name, baseline=_value_of(before, name), candidate=_value_of(entry, name))
+            untried = Change(name=name, baseline=before.value(name), candidate=entry.value(name))
             changes.append(replace(untried, test=Decider.SPLITS))
     facts = {"role": Role.LAST_GOOD, "effect": gate.minimum_effect}
     return finding_of_changes(_GATE, changes, _ORDER, Code.TESTED, facts, earlier.run)
@@ -192,7 +194,7 @@ def instead_of(found: Finding, against_last: Finding) -> Finding:
 
 def _dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:
     """Return whether a metric may have dropped by so much; true for unknown values."""
-    values = [(_value_of(before, name), _value_of(after, name)) for name in metrics]
+    values = [(before.value(name), after.value(name)) for name in metrics]
     return any(old is None or new is None or old - new >= smallest - ROUNDING for old, new in values)
 
 
@@ -227,7 +229,7 @@ def _against(
     if entry.job_digest != before.job_digest:
         return _other_job(entry, earlier, gated)
     if _is_same(entry, before):
-        return _same(number, {name: _value(candidate, name) for name in gated if name in candidate.metrics})
+        return _same(number, entry, [name for name in gated if name in entry.metrics])
     if report is None:
         return _incomparable(Code.PRUNED, {"role": role}, entry, earlier, gated)
     conditions = [
@@ -236,9 +238,20 @@ def _against(
     if conditions:
         return _incomparable(Code.OTHER_CONDITIONS, {"differences": conditions}, entry, earlier, gated)
     try:
-        return _compared(candidate, report, number, gate, share, role)
+        compared = _compared(candidate, report, gate, share)
     except InputError as error:
         return _incomparable(Code.REFUSED, {"text": str(error)}, entry, earlier, gated)
+    tested = {} if compared is None else {each.name: _tested(each, compared) for each in compared.metrics}
+    changes = []
+    for name in gated:
+        sides = ((BASELINE, report), (CANDIDATE, candidate))
+        missing = tuple(side for side, each in sides if not _has(each, name))
+        untried = Change(name=name, baseline=before.value(name), candidate=entry.value(name), missing=missing)
+        changes.append(tested.get(name, untried))
+    facts: dict[str, Any] = {"role": role, "effect": gate.minimum_effect}
+    if compared is not None and not decidable(compared.n_units, compared.level):
+        facts["too_few"] = compared.n_units
+    return finding_of_changes(_GATE, changes, _ORDER, Code.TESTED, facts, number)
 
 
 def _other_job(entry: Entry, earlier: Past, names: Sequence[str]) -> Finding:
@@ -250,47 +263,34 @@ def _is_same(entry: Entry, before: Entry) -> bool:
     return bool(entry.result_digest) and entry.result_digest == before.result_digest
 
 
-def _same(number: int, values: Mapping[str, Any]) -> Finding:
+def _same(number: int, entry: Entry, names: Sequence[str]) -> Finding:
+    values = ((name, entry.value(name)) for name in names)
     changes = tuple(
-        Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME)
-        for name, value in values.items()
+        Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME) for name, value in values
     )
     return Finding(gate=_GATE, verdict=SAME, code=Code.EQUAL, baseline=number, changes=changes)
 
 
-def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGate, share: float, role: str) -> Finding:
-    """Compare the gated metrics query by query; InputError where the runs do not compare."""
+def _compared(candidate: Report, baseline: Report, gate: AccuracyGate, share: float) -> Comparison | None:
+    """Compare the gated metrics that both have query by query; None if they have none, InputError if they differ."""
     wanted = gated_metrics(gate.metrics, candidate)
-    rate = share * gate.false_alarm / len(wanted)
     both = [name for name in wanted if _has(baseline, name) and _has(candidate, name)]
-    tested: dict[str, Change] = {}
-    if both:
-        comparison = compare(
-            baseline,
-            candidate,
-            metrics=both,
-            level=1 - 2 * rate,
-            n_resamples=gate.n_resamples,
-            seed=gate.seed,
-            minimum_effect=gate.minimum_effect,
-            n_changed=_MOST_LOST,
-        )
-        tested = {metric.name: _tested(metric, comparison) for metric in comparison.metrics}
-    changes = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
-    facts: dict[str, Any] = {"role": role, "effect": gate.minimum_effect}
-    if tested and not decidable(comparison.n_units, comparison.level):
-        facts["too_few"] = comparison.n_units
-    return finding_of_changes(_GATE, changes, _ORDER, Code.TESTED, facts, number)
+    if not both:
+        return None
+    return compare(
+        baseline,
+        candidate,
+        metrics=both,
+        level=1 - 2 * share * gate.false_alarm / len(wanted),
+        n_resamples=gate.n_resamples,
+        seed=gate.seed,
+        minimum_effect=gate.minimum_effect,
+        n_changed=_MOST_LOST,
+    )
 
 
 def _has(report: Report, name: str) -> bool:
     return name in report.metrics or parse_metric(name).per_query_name in report.per_query
-
-
-def _missing(name: str, baseline: Report, candidate: Report, number: int) -> Change:
-    runs = ((f"run {number}", baseline), ("this run", candidate))
-    lacking = tuple(run for run, report in runs if not _has(report, name))
-    return Change(name=name, baseline=_value(baseline, name), candidate=_value(candidate, name), missing=lacking)
 
 
 def _tested(metric: MetricComparison, comparison: Comparison) -> Change:
@@ -318,16 +318,9 @@ def _tested(metric: MetricComparison, comparison: Comparison) -> Change:
     )
 
 
-def _value(report: Report, name: str) -> Any:
-    return plain(report.metrics[name]) if name in report.metrics else None
-
-
-def _value_of(entry: Entry, name: str) -> float | None:
-    return entry.metrics[name].value if name in entry.metrics else None
-
-
 def _incomparable(code: str, facts: Mapping[str, Any], entry: Entry, earlier: Past, names: Sequence[str]) -> Finding:
     """Return the finding of an entry that does not compare with its baseline, with the values of both."""
-    values = [(name, *(plain(_value_of(each, name)) for each in (earlier.entry, entry))) for name in names]
-    changes = tuple(Change(name=name, baseline=before, candidate=after) for name, before, after in values)
+    changes = tuple(
+        Change(name=name, baseline=earlier.entry.value(name), candidate=entry.value(name)) for name in names
+    )
     return Finding(gate=_GATE, verdict=INCOMPARABLE, code=code, facts=facts, baseline=earlier.run, changes=changes)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reid_dist._version import __version__
+from reid_dist.core.formatting import shortened
 from reid_dist.core.limits import LONGEST_NAME, encoded_path, refuse_unusable_path
 from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
@@ -305,10 +306,11 @@ class Database:
 
     def _damaged(self, found: str) -> DamagedStoreError:
         # SQLite may quote whole statements of the schema.
+        why = shortened(" ".join(found.split()), _LONGEST)
         return DamagedStoreError(
             f"history {self.path} is damaged; {how_to_restore(self.path)}",
             details=(
-                f"found: {_in_short(found)}; nothing was changed",
+                f"found: {why}; nothing was changed",
                 "or save what can be read: sqlite3 FILE .recover",
             ),
         )
@@ -343,11 +345,6 @@ def _code(error: sqlite3.Error) -> int | None:
     """Return the primary result code; None for errors of the Python module."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
-
-
-def _in_short(text: str) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}..."
 
 
 def _has_magic(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import IO, Any, Final
 
 from reid_dist.core.optional_packages import import_extra
 from reid_dist.nightly.history.chain import SCHEMA
-from reid_dist.nightly.history.history_values import GATES, Entry, Run, run_state
+from reid_dist.nightly.history.history_values import GATES, Entry, Finding, Run, run_state
 from reid_dist.nightly.wording import finding_text
 from reid_dist.reports.documents import plain
 from reid_dist.reports.tabular.csv_text import write_csv_table
@@ -45,6 +45,11 @@ def to_rows(runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
                 yield {column: None if value == "" else value for column, value in zip(COLUMNS, values, strict=True)}
 
 
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """Return a finding as plain values, with its words as ``reason``."""
+    return {**plain(asdict(finding)), "reason": finding_text(finding)}
+
+
 def write_json(runs: Sequence[Run], file: IO[str]) -> None:
     """Write :func:`to_document` as indented ASCII JSON."""
     json.dump(to_document(runs), file, indent=2, allow_nan=False)
@@ -71,7 +76,7 @@ def _run(run: Run) -> dict[str, Any]:
         {
             "name": entry.name,
             **plain(asdict(entry)),
-            "findings": [{**plain(asdict(each)), "reason": finding_text(each)} for each in entry.findings],
+            "findings": [finding_document(each) for each in entry.findings],
             "is_good": entry.is_good,
             "is_regression": entry.is_regression,
         }

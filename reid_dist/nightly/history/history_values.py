@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -56,6 +56,11 @@ PREPARATION: Final = "preparation"
 
 ALARM: Final = "moved"
 """Alarm: equal inputs and an equal job gave another result.  Entries of older versions have words in its place."""
+
+
+BASELINE: Final = "baseline"
+CANDIDATE: Final = "candidate"
+"""Sides of a comparison, in :attr:`Change.missing`."""
 
 
 class Code(StrEnum):
@@ -124,6 +129,13 @@ class Estimate:
     high: float | None = None
 
 
+def estimates_of(report: Report | SplitReport) -> dict[str, Estimate]:
+    """Return the metrics of a report with their intervals, in its order; NaN is None."""
+    confidence = None if isinstance(report, SplitReport) else report.confidence
+    intervals = {} if confidence is None else confidence.get("intervals", {})
+    return {name: Estimate(plain(value), *intervals.get(name, (None, None))) for name, value in report.metrics.items()}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """Change of one quantity: a metric, ``seconds`` or ``peak_bytes``."""
@@ -149,9 +161,9 @@ class Change:
     # Numbers of queries whose value fell and rose.
     n_lost: int | None = None
     n_gained: int | None = None
-    # Why there is no test: the runs that lack the metric, or the words of the comparison.
+    # Why there is no test: the sides, `BASELINE` and `CANDIDATE`, that lack the metric, or an `Untested`.
     missing: tuple[str, ...] = ()
-    untested: str = ""
+    untested: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,6 +286,14 @@ class Entry:
         """The first alarm of a gate; empty for none."""
         return next((finding.alarm for finding in self.findings if finding.alarm), "")
 
+    def value(self, name: str) -> float | None:
+        """Return the value of a metric; None where it is undefined, and where the entry has none of it."""
+        return self.metrics[name].value if name in self.metrics else None
+
+    def of_report(self, report: Report) -> Entry:
+        """Return the entry with the numbers and the digest of a report."""
+        return replace(self, metrics=estimates_of(report), result_digest=report.result_digest)
+
     def finding(self, gate: str) -> Finding | None:
         """Return the finding of a gate; None for a gate that is switched off."""
         return next((finding for finding in self.findings if finding.gate == gate), None)
@@ -353,7 +373,7 @@ def reports_folder(number: int) -> str:
 def run_document(run: Run) -> dict[str, Any]:
     """Return a run without number, suite and entries as plain values."""
     return {
-        name: _number(value) if name == "hours" else plain(value)
+        name: json_number(value) if name == "hours" else plain(value)
         for name, value in ((each.name, getattr(run, each.name)) for each in fields(Run))
         if name not in ("number", "suite", "entries")
     }
@@ -368,10 +388,10 @@ def run_of(number: int, suite: str, document: Mapping[str, Any]) -> Run:
 def entry_document(entry: Entry, results: Sequence[str] = ()) -> dict[str, Any]:
     """Return an entry as plain values; `results` are the digests of its report and of its values per query."""
     document = {each.name: plain(getattr(entry, each.name)) for each in fields(Entry) if each.name != "findings"}
-    metrics = {name: [_number(value) for value in astuple(estimate)] for name, estimate in entry.metrics.items()}
+    metrics = {name: [json_number(value) for value in astuple(estimate)] for name, estimate in entry.metrics.items()}
     findings = [plain(asdict(finding)) for finding in entry.findings]
     return document | {
-        "metrics": metrics, "findings": findings, "seconds": _number(entry.seconds), "results": list(results)
+        "metrics": metrics, "findings": findings, "seconds": json_number(entry.seconds), "results": list(results)
     }  # fmt: skip
 
 
@@ -399,7 +419,7 @@ def _change_of(values: Mapping[str, Any]) -> Change:
     return Change(**{**values, **texts, "lost": lost})
 
 
-def _number(value: float | None) -> float | str | None:
+def json_number(value: float | None) -> float | str | None:
     """Return a number as JSON has it: NaN is None, an infinite one is a text; adding zero makes -0.0 plain 0.0."""
     if value is None or math.isnan(value):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,7 +10,8 @@ from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.metric import headline_metrics, reported_name
 from reid_dist.nightly.history.export import COLUMNS, to_document, to_rows
-from reid_dist.nightly.history.history_values import DONE, FINISHED, INCOMPARABLE, Entry, Estimate, Run, run_state
+from reid_dist.nightly.history.history_values import DONE, FINISHED, INCOMPARABLE, Entry, Run, run_state
+from reid_dist.nightly.night_tables import bare_estimate, estimate_cell
 from reid_dist.nightly.outcomes import MOVED, Streak
 from reid_dist.nightly.wording import (
     SIGNS,
@@ -23,7 +23,7 @@ from reid_dist.nightly.wording import (
     sign_of_finding,
 )
 from reid_dist.reports.documents import Result
-from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, bare_cell, metric_cell, metric_column
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, metric_column
 
 _USUAL: Final = tuple(headline_metrics()[:2])
 _DIGEST_DIGITS: Final = 16
@@ -59,7 +59,7 @@ class ShownRuns(Result):
                 empty = [] if run.entries else ["no entry"]
                 rows.append(["  ".join([*head, *of, *empty]), *("" for _ in shown), ""])
             for entry in run.entries:
-                values = (_bare_value(name, entry.metrics.get(name)) for name in shown)
+                values = (bare_estimate(name, entry.metrics.get(name))._replace(ends=None) for name in shown)
                 rows.append([*(head if len(names) == 1 else [entry.name]), *values, entry_verdict(entry)])
         return [
             Table(
@@ -124,7 +124,7 @@ class ShownRun(Result):
         metrics = Table(
             title=entry.name,
             columns=[Column("metric", Kind.NAME), Column("value", Kind.RESULT)],
-            rows=[[name, _value(name, estimate)] for name, estimate in shown.items()],
+            rows=[[name, estimate_cell(name, estimate)] for name, estimate in shown.items()],
         )
         heads = (Column("change"), Column("verdict", Kind.TEXT), Column("test that decides", Kind.PROSE))
         yield metrics
@@ -183,15 +183,6 @@ def _shown(runs: Sequence[Run], requested: Sequence[str]) -> list[str]:
         if name not in known:
             raise UnknownNameError(f"no entry has a metric {name!r}; there are {', '.join(known) or 'none'}")
     return names or [name for name in _USUAL if name in known] or list(known)[:2]
-
-
-def _value(name: str, estimate: Estimate) -> Cell:
-    return metric_cell(name, math.nan if estimate.value is None else estimate.value, (estimate.low, estimate.high))
-
-
-def _bare_value(name: str, estimate: Estimate | None) -> Cell:
-    value = None if estimate is None else estimate.value
-    return bare_cell(name, math.nan if value is None else value)
 
 
 def _plain_cell(value: object) -> Cell:

@@ -19,7 +19,7 @@ from reid_dist.nightly.history.chain import (
     make_tables,
     update_run,
 )
-from reid_dist.nightly.history.history_values import Code
+from reid_dist.nightly.history.history_values import Code, json_number
 
 IMPORTED: Final = 5
 """The schema that is imported."""
@@ -116,13 +116,9 @@ def _document(
         "timing": json.loads(entry["timing"]),
         "reused": json.loads(entry["reused"]),
         "metrics": {
-            row["name"]: [_number(row[name]) for name in ("value", "low", "high")]
+            row["name"]: [json_number(row[name]) for name in ("value", "low", "high")]
             for row in _of(entry, tables["metrics"], "position")
         },
         "findings": findings,
         "accepted": "".join(row["why"] for row in _of(entry, tables["accepted"], "entry")),
     }
-
-
-def _number(value: float | None) -> float | str | None:
-    return value if value is None or abs(value) < float("inf") else str(value)

@@ -5,35 +5,30 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import io
 import os
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from markupsafe import Markup, escape
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError, StoreError
 from reid_dist.metrics.metric import headline_metrics, metric_family
-from reid_dist.nightly.github_markdown import escaped, linked, piped
-from reid_dist.nightly.history.history_values import DONE, Entry, Estimate, Run
+from reid_dist.nightly.history.history_values import DONE, Entry, Run
+from reid_dist.nightly.night_tables import bare_estimate
 from reid_dist.nightly.outcomes import outcome
 from reid_dist.nightly.page.trend_charts import sparkline
-from reid_dist.nightly.wording import (
-    BOARD_TEST,
-    SIGNS,
-    board_sizes,
-    estimate_text,
-    untested_models,
-    value_text,
-    when,
-)
+from reid_dist.nightly.wording import BOARD_TEST, SIGNS, board_sizes, untested_models, value_text
 from reid_dist.reports import Report
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.tables import compare_runs
 from reid_dist.reports.tables.run_table_values import NEAR_BEST
-from reid_dist.reports.tabular.csv_text import write_csv_table
+from reid_dist.reports.tabular.csv_text import tables_csv
+from reid_dist.reports.tabular.markup import markdown
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, metric_column
 
 MOST_NIGHTS: Final = 90
 """Number of nights in a trend."""
@@ -168,15 +163,12 @@ def _tested(
 
 
 def _past(name: str, nights: Sequence[_Good]) -> tuple[float | None, ...]:
-    values = (
-        entry.metrics[name].value if entry.state == DONE and name in entry.metrics else None for _, entry in nights
-    )
-    return tuple(values)[-MOST_NIGHTS:]
+    return tuple(entry.value(name) if entry.state == DONE else None for _, entry in nights)[-MOST_NIGHTS:]
 
 
 def _order(name: str, entry: Entry) -> float:
     """Place of an entry by a metric, best first; those without a value last."""
-    value = entry.metrics.get(name, Estimate(None)).value
+    value = entry.value(name)
     if value is None:
         return float("inf")
     family = metric_family(name)
@@ -184,141 +176,99 @@ def _order(name: str, entry: Entry) -> float:
 
 
 def _report_path(standing: Standing, folder: Path) -> str:
-    """Return the path of the page of a report from a folder; empty if it is not there."""
+    """Return the address of the page of a report from a folder; empty if it is not there."""
     run, entry = standing.run, standing.entry
     page = Path(run.folder) / entry.folder / entry.page
-    return Path(os.path.relpath(page, folder)).as_posix() if run.folder and entry.folder and page.is_file() else ""
+    if not (run.folder and entry.folder and page.is_file()):
+        return ""
+    # With a leading dot, so that no name of a folder is read as a scheme.
+    return f"./{urllib.parse.quote(Path(os.path.relpath(page, folder)).as_posix())}"
 
 
-def _notes(board: Board) -> list[str]:
-    """Return what the marks of a board mean, and which models have none."""
-    if not any(standing.near_best for standing in board.standings) and not board.untested:
-        return []
-    return [f"{NEAR_BEST} {BOARD_TEST}", *([untested_models(board.untested)] if board.untested else [])]
+# --------------------------------------------------------------------------------------------------------------- tables
 
 
-# ---------------------------------------------------------------------------------------------------------------- files
+def board_table(board: Board, folder: Path, *, drawn: bool = False) -> Table:
+    """Return a board for a folder, from which it links to reports; with trends of the first metric where `drawn`."""
+    first = board.metrics[0]
+    trends = [Column(f"Trend of {first}"), Column("Time")] if drawn else []
+    rows: list[Row] = []
+    for each in board.standings:
+        past, entry, path = each.past[first], each.entry, _report_path(each, folder)
+        known = [value for value in past if value is not None]
+        # Of a single night there is no trend.
+        line = sparkline(first, past) if len(past) > 1 else ""
+        seconds = "-" if entry.seconds is None else value_text("seconds", entry.seconds)
+        costs = [Cell(line or "-", known[-1] - known[0] if known else 0.0), Cell(seconds, entry.seconds)]
+        rows.append(
+            [
+                *(board.suite, board.dataset, board.job, Cell(f"{each.rank or '-'}", each.rank)),
+                _model(each) if drawn else each.model,
+                *(
+                    bare_estimate(
+                        name,
+                        entry.metrics.get(name),
+                        is_best=name in each.best,
+                        mark=NEAR_BEST if name in each.near_best else "",
+                    )
+                    for name in board.metrics
+                ),
+                *(costs if drawn else []),
+                Cell(f"{each.run.number}", each.run.number, link=path),
+                *(entry.started, Cell("", entry.seconds), path),
+            ]
+        )
+    details = [[Column(name, Kind.TEXT, is_detail=True) for name in names] for names in _DETAILS]
+    columns = [Column("Rank"), Column("Model", Kind.NAME), *map(metric_column, board.metrics), *trends, Column("Run")]
+    return Table(
+        title=f"{board.dataset}, {board.job}",
+        columns=[*details[0], *columns, *details[1]],
+        rows=rows,
+        notes=[*map(Note, _notes(board))],
+    )
+
+
+_DETAILS: Final = (("Suite", "Data set", "Job"), ("Started", "Seconds", "Report"))
+
+
+def _model(standing: Standing) -> Markup:
+    """Return a model with its label, and the outcome of its newest night if that is not the one of its values."""
+    shown = escape(standing.model)
+    if label := standing.entry.labels.get("model", ""):
+        shown += Markup(' <br><small class="soft">{}</small>').format(label)
+    if standing.newest != standing.entry:
+        sign = SIGNS[outcome(standing.newest)]
+        shown += Markup(' <br><span class="badge {}">{} newest: {}</span>').format(sign.kind, sign.mark, sign.words)
+    return shown
+
+
+def _notes(board: Board) -> Iterator[str]:
+    """Yield the suite and its numbers of rows, what the marks of a board mean, and which models have none."""
+    yield ": ".join(filter(None, [board.suite, board_sizes(board.standings[0].entry)]))
+    if any(standing.near_best for standing in board.standings) or board.untested:
+        yield f"{NEAR_BEST} {BOARD_TEST}"
+    if board.untested:
+        yield untested_models(board.untested)
 
 
 def leaderboard_html(shown: Sequence[Board], folder: Path) -> str:
-    """Return the page of boards for a folder, from which it links to reports; equal runs give equal bytes."""
+    """Return the page of boards for a folder; equal runs give equal bytes."""
     environment = page_environment("reid_dist.nightly")
     script = environment.get_template("leaderboard.js").render()
     # The page runs this script alone.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    contents = [
-        {
-            "title": f"{board.dataset}, {board.job}",
-            "suite": board.suite,
-            "sizes": board_sizes(board.standings[0].entry),
-            "metrics": board.metrics,
-            "notes": _notes(board),
-            "rows": [_row(board, standing, folder) for standing in board.standings],
-        }
-        for board in shown
-    ]
-    content = {"boards": contents, "script": script, "digest": digest}
+    tables = [board_table(board, folder, drawn=True) for board in shown]
+    content = {"tables": tables, "script": script, "digest": digest}
     return without_controls(environment.get_template("leaderboard.html.j2").render(content))
 
 
-def leaderboard_markdown(shown: Sequence[Board], folder: Path) -> str:
-    """Return boards as GitHub-flavoured Markdown for a folder, from which it links to reports."""
-
-    def lines() -> Iterator[str]:
-        for board in shown:
-            yield from (f"### {escaped(f'{board.dataset}, {board.job}')}", "")
-            yield from (f"{escaped(board.suite)}: {board_sizes(board.standings[0].entry)}", "")
-            yield piped(["Rank", "Model", *map(escaped, board.metrics), "Run"])
-            yield piped(["---:", "---", *["---:"] * len(board.metrics), "---:"])
-            for each in board.standings:
-                values = [_marked(name, each) for name in board.metrics]
-                run = linked(f"{each.run.number}", _report_path(each, folder))
-                yield piped([f"{each.rank or '-'}", escaped(each.model), *values, run])
-            yield ""
-            yield from (f"- {escaped(note)}" for note in _notes(board))
-            yield ""
-
-    return "\n".join(lines())
-
-
-def _marked(name: str, standing: Standing) -> str:
-    text = escaped(estimate_text(name, standing.entry.metrics.get(name)))
-    text = f"**{text}**" if name in standing.best else text
-    return f"{text}<sup>{NEAR_BEST}</sup>" if name in standing.near_best else text
-
-
-def leaderboard_csv(shown: Sequence[Board], folder: Path) -> str:
-    """Return one line per model of every board; shares as numbers from 0 to 1, and paths of reports from a folder."""
-    names = list(dict.fromkeys(name for board in shown for name in board.metrics))
-    ends = ("", " low", " high", " best", " near best")
-    heads = ["suite", "dataset", "job", "rank", "model", "run", "started", "seconds", "report"]
-    file = io.StringIO(newline="")
-    write_csv_table(
-        [*heads, *(f"{name}{end}" for name in names for end in ends)],
-        (
-            [
-                *(board.suite, board.dataset, board.job, each.rank, each.model, each.run.number, each.entry.started),
-                *(each.entry.seconds, _report_path(each, folder)),
-                *(cell for name in names for cell in _cells(name, each)),
-            ]
-            for board in shown
-            for each in board.standings
-        ),
-        file,
-    )
-    return file.getvalue()
-
-
-def _cells(name: str, standing: Standing) -> tuple[object, ...]:
-    found = standing.entry.metrics.get(name, Estimate(None))
-    return found.value, found.low, found.high, name in standing.best, name in standing.near_best
+def _tables(shown: Sequence[Board], folder: Path) -> list[Table]:
+    return [board_table(board, folder) for board in shown]
 
 
 FORMATS: Final[Mapping[str, Callable[[Sequence[Board], Path], str]]] = {
     ".html": leaderboard_html,
-    ".md": leaderboard_markdown,
-    ".csv": leaderboard_csv,
+    ".md": lambda shown, folder: markdown(_tables(shown, folder)),
+    ".csv": lambda shown, folder: tables_csv(_tables(shown, folder)),
 }
 """What writes boards to a file for its folder, by the suffix of the file."""
-
-
-def _row(board: Board, standing: Standing, folder: Path) -> dict[str, Any]:
-    entry, newest = standing.entry, outcome(standing.newest)
-    past = standing.past[board.metrics[0]]
-    path = _report_path(standing, folder)
-    return {
-        "rank": standing.rank,
-        "model": standing.model,
-        "label": entry.labels.get("model", ""),
-        "cells": [
-            {
-                "name": name,
-                "key": _key(entry.metrics.get(name)),
-                "text": estimate_text(name, entry.metrics.get(name)),
-                "is_best": name in standing.best,
-                "mark": NEAR_BEST if name in standing.near_best else "",
-            }
-            for name in board.metrics
-        ],
-        # Of a single night there is none.
-        "trend": sparkline(board.metrics[0], past) if len(past) > 1 else "",
-        "change": _change(past),
-        "seconds": entry.seconds,
-        "time": value_text("seconds", entry.seconds) if entry.seconds is not None else "-",
-        "run": standing.run.number,
-        # With a leading dot, so that no name of a folder is read as a scheme.
-        "link": f"./{urllib.parse.quote(path)}" if path else "",
-        "when": when(entry.started),
-        "newest": None if standing.newest == entry else SIGNS[newest],
-    }
-
-
-def _key(estimate: Estimate | None) -> str:
-    """Value by which a column is sorted."""
-    return "-1" if estimate is None or estimate.value is None else repr(estimate.value)
-
-
-def _change(values: Sequence[float | None]) -> str:
-    """Last value minus the first, by which trends are sorted."""
-    known = [value for value in values if value is not None]
-    return repr(known[-1] - known[0]) if known else "0"

@@ -186,7 +186,9 @@ def _compared(report: Report, against: Report, notes: list[str]) -> Against:
     name = report.per_query_headline("average").name
     pair = pair_values(name, against, report)
     if pair.untested:
-        raise InputError(f"losses are differences of {name} by query, and it has none in both runs: {pair.untested}")
+        raise InputError(
+            f"losses are differences of {name} by query, and it has none in both runs: {pair.untested.words}"
+        )
     title = against.heading.title
     notes.extend(f"Other conditions in {title}: {each}." for each in conditions)
     same_items = not any("gallery" in each.what for each in conditions)

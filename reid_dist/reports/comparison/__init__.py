@@ -23,7 +23,8 @@ from reid_dist.reports.comparison.comparison_values import (
     Comparison,
     Difference,
     MetricComparison,
+    Untested,
 )
 from reid_dist.reports.comparison.paired import compare
 
-__all__ = ["SCHEMA", "ChangedQuery", "Comparison", "Difference", "MetricComparison", "compare"]
+__all__ = ["SCHEMA", "ChangedQuery", "Comparison", "Difference", "MetricComparison", "Untested", "compare"]

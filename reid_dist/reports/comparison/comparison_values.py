@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from reid_dist.core.findings import Finding
@@ -70,6 +71,29 @@ class Disagreement:
         return [*runs.items()]
 
 
+class Untested(StrEnum):
+    """Why a metric has no test, the gravest reason first."""
+
+    BOUNDS = "bounds"
+    NO_QUERY_VALUES = "no_query_values"
+    OTHER_MEAN = "other_mean"
+    OTHER_LEVEL = "other_level"
+    FEW_UNITS = "few_units"
+
+    @property
+    def words(self) -> str:
+        """The reason in words."""
+        return {
+            Untested.BOUNDS: "known only between bounds",
+            Untested.NO_QUERY_VALUES: "no mean of values per query",
+            Untested.OTHER_MEAN: "not the mean of its values per query",
+            Untested.OTHER_LEVEL: (
+                "no mean of values per query, and its intervals in the runs are of another level or unit"
+            ),
+            Untested.FEW_UNITS: "fewer than two identities or queries to draw from",
+        }[self]
+
+
 @dataclass(frozen=True, slots=True)
 class ChangedQuery:
     """A query whose value changed, and both values."""
@@ -100,7 +124,7 @@ class MetricComparison:
     verdict
         ``better``, ``worse``, ``same`` or ``undecided``, see :mod:`reid_dist.reports.verdicts`; None without a test.
     untested
-        Why there is no test; empty where there is one.
+        Why there is no test; None where there is one.
     n_gained, n_lost
         Paired queries whose value rose and fell.
     gained, lost
@@ -114,7 +138,7 @@ class MetricComparison:
     interval: Interval | None = None
     p_value: float | None = None
     verdict: str | None = None
-    untested: str = ""
+    untested: Untested | None = None
     n_gained: int = 0
     n_lost: int = 0
     gained: tuple[ChangedQuery, ...] = ()
@@ -239,7 +263,7 @@ class Comparison(Result):
         yield Note(f"{integer(self.n_paired)} paired of {integer(self.n_query)}", "queries")
         for title, differences in (("compared", self.options), ("differs", self.conditions)):
             yield from (Note(each.arrow, title) for each in differences)
-        yield from (Note(f"{each.name}: {each.untested}", "no test") for each in self.metrics if each.untested)
+        yield from (Note(f"{each.name}: {each.untested.words}", "no test") for each in self.metrics if each.untested)
         yield from notes_of((), self.notes)
 
     def changed_queries(self, *, every_metric: bool = False) -> Iterator[Table]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from reid_dist.reports.comparison.common_metrics import (
     per_query_column,
     zero_for_invalid,
 )
-from reid_dist.reports.comparison.comparison_values import ChangedQuery, Comparison, MetricComparison
+from reid_dist.reports.comparison.comparison_values import ChangedQuery, Comparison, MetricComparison, Untested
 from reid_dist.reports.comparison.conditions import differing_conditions, differing_options, refuse_unlike
 from reid_dist.reports.verdicts import (
     ROUNDING,
@@ -37,13 +37,6 @@ from reid_dist.reports.verdicts import (
 )
 
 Float64 = NDArray[np.float64]
-
-_REASONS: Final = (
-    "known only between bounds",
-    "no mean of values per query",
-    "not the mean of its values per query",
-    "no mean of values per query, and its intervals in the runs are of another level or unit",
-)
 
 
 def compare(
@@ -147,20 +140,20 @@ class PairedValues:
     baseline: Float64
     candidate: Float64
     difference: Float64
-    # Why there are none; empty if there are.
-    untested: str = ""
+    # Why there are none; None if there are.
+    untested: Untested | None = None
 
 
-def untestable(report: Report, name: str) -> str:
-    """Return why a metric of a report has no values per query that it is the mean of; empty if it has them."""
+def untestable(report: Report, name: str) -> Untested | None:
+    """Return why a metric of a report has no values per query that it is the mean of; None if it has them."""
     if name in report.bounds:
-        return _REASONS[0]
+        return Untested.BOUNDS
     if not has_query_values(report, name):
-        return _REASONS[1]
+        return Untested.NO_QUERY_VALUES
     # A guard against a column of the right name and another meaning.
     if not abs(mean_of_queries(report, name) - metric_value_of(report, name)) <= ROUNDING:
-        return _REASONS[2]
-    return ""
+        return Untested.OTHER_MEAN
+    return None
 
 
 def query_values(report: Report, name: str) -> Float64:
@@ -174,7 +167,7 @@ def pair_values(name: str, baseline: Report, candidate: Report) -> PairedValues:
     nothing = np.empty(0)
     reasons = [reason for report in runs if (reason := untestable(report, name))]
     if reasons:
-        return PairedValues(nothing, nothing, nothing, min(reasons, key=_REASONS.index))
+        return PairedValues(nothing, nothing, nothing, min(reasons, key=list(Untested).index))
     before, after = (report.per_query[per_query_column(name)] for report in runs)
     if all(map(zero_for_invalid, runs)):
         before, after = np.nan_to_num(before, nan=0.0), np.nan_to_num(after, nan=0.0)
@@ -227,7 +220,7 @@ def _with_verdict(
 ) -> MetricComparison:
     interval = confidence.intervals[metric.name]
     if not interval.is_known:
-        return replace(metric, untested="fewer than two identities or queries to draw from")
+        return replace(metric, untested=Untested.FEW_UNITS)
     verdict = verdict_of(
         metric.difference,
         interval,
@@ -255,7 +248,7 @@ def _by_own_intervals(
     before, after = (_own_interval(report, metric.name, confidence) for report in runs)
     if before is None or after is None:
         has_others = all(report.confidence and report.confidence["intervals"].get(metric.name) for report in runs)
-        return replace(metric, untested=_REASONS[3]) if has_others else metric
+        return replace(metric, untested=Untested.OTHER_LEVEL) if has_others else metric
     is_one_result = runs[0].result_digest == runs[1].result_digest
     interval = Interval(0.0, 0.0) if is_one_result else Interval(after.low - before.high, after.high - before.low)
     verdict = UNDECIDED
@@ -266,7 +259,7 @@ def _by_own_intervals(
         verdict = verdict_of_interval(
             metric.difference, interval, smallest_effect=minimum_effect, lower_is_better=worse_up
         )
-    return replace(metric, interval=interval, verdict=verdict, untested="")
+    return replace(metric, interval=interval, verdict=verdict, untested=None)
 
 
 def _few_false_accepts(runs: Iterable[Report]) -> list[Finding]:

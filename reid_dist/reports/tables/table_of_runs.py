@@ -22,7 +22,7 @@ from reid_dist.metrics.confidence import (
 )
 from reid_dist.metrics.metric import metric_family
 from reid_dist.reports.comparison.common_metrics import choose_metrics, metric_value_of
-from reid_dist.reports.comparison.comparison_values import Comparison
+from reid_dist.reports.comparison.comparison_values import Comparison, Untested
 from reid_dist.reports.comparison.conditions import differing_conditions, unlike_queries
 from reid_dist.reports.comparison.paired import compare, pair_values, query_values, resampled_units, untestable
 from reid_dist.reports.documents import Result
@@ -193,7 +193,7 @@ class _Draws:
 
 
 def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[str], draws: _Draws) -> Group:
-    reasons = {name: next(filter(None, (untestable(each, name) for each in reports)), "") for name in metrics}
+    reasons = {name: next(filter(None, (untestable(each, name) for each in reports)), None) for name in metrics}
     tested = [name for name in metrics if not reasons[name]]
     pids = resampled_units(reports[0], draws.unit)
     per_run = {(at, name): query_values(report, name) for at, report in enumerate(reports) for name in tested}
@@ -304,7 +304,7 @@ def _test_words(n_runs: int, draws: _Draws) -> str:
 
 
 def _notes(
-    reports: Sequence[Report], metrics: Sequence[str], reasons: dict[str, str], n_units: int, draws: _Draws
+    reports: Sequence[Report], metrics: Sequence[str], reasons: dict[str, Untested | None], n_units: int, draws: _Draws
 ) -> Iterator[str]:
     conventions = zip(*(conventions_once(metrics, report.definitions) for report in reports), strict=True)
     for name, texts in zip(metrics, conventions, strict=True):
@@ -317,7 +317,7 @@ def _notes(
     valid = {int(report.counts["n_valid"]) for report in reports}
     if len(valid) > 1:
         yield f"valid queries: {', '.join(integer(n) for n in sorted(valid))}; pairs are tested on those valid in both"
-    untested = [f"{name} ({reason})" for name, reason in reasons.items() if reason]
+    untested = [f"{name} ({reason.words})" for name, reason in reasons.items() if reason]
     if untested:
         yield f"no interval: {', '.join(untested)}"
     if len(untested) == len(metrics):

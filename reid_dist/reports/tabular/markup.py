@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -14,7 +15,10 @@ from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Table
 
 DAGGER: Final = "\N{DAGGER}"
 
-_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>|#~])")
+# Besides its markup, entities and the formulas of GitHub.
+_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>|#~&$])")
+# Unquoted characters of an address.
+_ADDRESS: Final = "/:?#@!$&'()*+,;=%~"
 _LATEX: Final = {
     "\\": r"\textbackslash{}",
     DAGGER: r"\textdagger{}",
@@ -45,13 +49,16 @@ _EXPONENT: Final = re.compile(r"e([-+]?)0*([0-9]+)$")
 # ---- HTML ------------------------------------------------------------------------------------------------------------
 
 
-def html(table: Table, css: str = "", *, stacked: bool = False, label: str = "") -> Markup:
+def html(table: Table, css: str = "", *, stacked: bool = False, keyed: bool = False, label: str = "") -> Markup:
     """Return a fragment: the table, which scrolls by itself where it is too wide.
 
-    On a narrow page the cells of a row of a `stacked` one are below each other.  Title and notes are not in it, except
-    that the title, or `label`, names the table to those who do not see it.
+    On a narrow page the cells of a row of a `stacked` one are below each other; those of a `keyed` one have what a
+    script sorts them by.  Title and notes are not in it, except that the title, or `label`, names the table to those
+    who do not see it.  A text of a cell that is markup is set as it is.
     """
     columns = table.shown
+    # The first column of names, or else the first one, has the heads of the rows.
+    head = next((at for at, column in enumerate(columns) if column.kind is Kind.NAME), 0)
     heads = _join(
         Markup('<th scope="col"{}>{}</th>').format(_class("number" if each.kind.is_number else ""), each.full_head)
         for each in columns
@@ -59,7 +66,7 @@ def html(table: Table, css: str = "", *, stacked: bool = False, label: str = "")
     body = _join(
         Markup("<tr>{}</tr>\n").format(
             _join(
-                _html_cell(column, cell, is_head=not at, stacked=stacked)
+                _html_cell(column, cell, is_head=at == head, stacked=stacked, keyed=keyed)
                 for at, (column, cell) in enumerate(zip(columns, row, strict=True))
             )
         )
@@ -76,7 +83,7 @@ def html_notes(notes: Iterable[Note]) -> Markup:
     return _join(Markup('<p class="soft">{}</p>\n').format(text) for text in note_lines(notes))
 
 
-def _html_cell(column: Column, cell: Cell, *, is_head: bool, stacked: bool) -> Markup:
+def _html_cell(column: Column, cell: Cell, *, is_head: bool, stacked: bool, keyed: bool) -> Markup:
     shown: Markup = breakable(cell.text) if column.kind is Kind.FILE else escape(cell.text)
     if cell.image is not None:
         shown = Markup('<img class="thumb" src="{}" alt="">{}').format(image_address(cell.image), shown)
@@ -91,13 +98,15 @@ def _html_cell(column: Column, cell: Cell, *, is_head: bool, stacked: bool) -> M
     kind = {Kind.PROSE: "wide", Kind.DIGEST: "hash", Kind.FILE: "file"}.get(
         column.kind, "number" if column.kind.is_number else ""
     )
+    sorted_by = escape(cell.text).striptags() if cell.value is None else repr(cell.value)
+    key = Markup(' data-key="{}"').format(sorted_by) if keyed else Markup("")
     if is_head:
-        return Markup('<th scope="row"{}>{}</th>').format(_class(kind), shown)
+        return Markup('<th scope="row"{}{}>{}</th>').format(_class(kind), key, shown)
     # The result itself needs no name beside it on a narrow page.
     below = stacked and column.kind is Kind.NUMBER
     head = Markup(' data-head="{}"').format(column.full_head) if below else Markup("")
     more = (" more none" if cell.text == "-" else " more") if below else ""
-    return Markup("<td{}{}>{}</td>").format(_class(kind + more), head, shown)
+    return Markup("<td{}{}{}>{}</td>").format(_class(kind + more), head, key, shown)
 
 
 def breakable(text: str) -> Markup:
@@ -144,8 +153,7 @@ def _markdown_lines(table: Table) -> Iterator[str]:
 
 def _markdown_cell(cell: Cell) -> str:
     shown = markdown_text(cell.text)
-    if cell.link:
-        shown = f"[{shown}](<{cell.link}>)"
+    shown = markdown_link(shown, cell.link) if cell.link else shown
     shown = f"**{shown}**" if cell.is_best else shown
     shown += f"<sup>{cell.mark}</sup>" if cell.mark else ""
     return shown + (f"<br>{cell.ends.text}" if cell.ends is not None else "")
@@ -158,6 +166,11 @@ def _piped(cells: Iterable[str]) -> str:
 def markdown_text(text: str) -> str:
     """Return a text of which nothing is markup, in one line."""
     return _MARKDOWN.sub(r"\\\1", _one_line(text))
+
+
+def markdown_link(markdown: str, address: str) -> str:
+    """Return Markdown as a link to an address."""
+    return f"[{markdown}](<{urllib.parse.quote(address, safe=_ADDRESS)}>)"
 
 
 # ---- LaTeX -----------------------------------------------------------------------------------------------------------

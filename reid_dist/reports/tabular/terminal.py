@@ -44,10 +44,12 @@ class _TextConsole(Console):
             yield segment if segment.control else Segment(without_controls(segment.text), segment.style)
 
 
-def print_parts(*parts: RenderableType | Table, file: IO[str] | None = None, accent: str = CALM) -> None:
+def print_parts(
+    *parts: RenderableType | Table, file: IO[str] | None = None, accent: str = CALM, width: int = _LOG_COLUMNS
+) -> None:
     """Print tables and texts below each other, on standard output when `file` is None.
 
-    A file that is not a terminal gets plain text, 80 columns wide, and only characters that its encoding has.
+    A file that is not a terminal gets plain text, `width` columns wide, and only characters that its encoding has.
     `accent` is the colour of the results of tables.
     """
     stream = sys.stdout if file is None else file
@@ -57,8 +59,8 @@ def print_parts(*parts: RenderableType | Table, file: IO[str] | None = None, acc
         return
     # A buffer of the stream's own encoding: rich then draws rules out of the characters that there are.
     buffer = io.TextIOWrapper(io.BytesIO(), encoding=getattr(stream, "encoding", None) or "utf-8", errors="replace")
-    console = _TextConsole(file=buffer, width=_LOG_COLUMNS, color_system=None, force_terminal=False)
-    console.print(Group(*_renderables(parts, _LOG_COLUMNS, accent)))
+    console = _TextConsole(file=buffer, width=width, color_system=None, force_terminal=False)
+    console.print(Group(*_renderables(parts, width, accent)))
     buffer.seek(0)
     stream.writelines(f"{line.rstrip()}\n" for line in buffer)
 
@@ -91,10 +93,10 @@ def _accent(tables: Sequence[Table]) -> str:
     return _ALARM if _warnings(tables) else CALM
 
 
-def plain_text(*parts: RenderableType | Table) -> str:
-    """Return tables and texts as plain text of 80 columns."""
+def plain_text(*parts: RenderableType | Table, width: int = _LOG_COLUMNS) -> str:
+    """Return tables and texts as plain text of at most so many columns."""
     stream = io.StringIO()
-    print_parts(*parts, file=stream)
+    print_parts(*parts, file=stream, width=width)
     return stream.getvalue()
 
 

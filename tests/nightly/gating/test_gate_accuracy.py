@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reid_dist import Report
 from reid_dist.nightly.gating.accuracy import gate_accuracy
 from reid_dist.nightly.gating.gate_settings import AccuracyGate
-from reid_dist.nightly.history.history_values import ALARM, Change, Code, Entry, Finding, Past
+from reid_dist.nightly.history.history_values import ALARM, Change, Code, Entry, Finding, Past, estimates_of
 from reid_dist.nightly.wording import finding_text
 
 NAN = float("nan")
@@ -48,7 +48,8 @@ def report(
 
 def entry(of: Report, **changes: Any) -> Entry:
     facts: dict[str, Any] = {
-        "input_digest": "new inputs", "job_digest": "job", "result_digest": of.result_digest,
+        "metrics": estimates_of(of), "result_digest": of.result_digest,
+        "input_digest": "new inputs", "job_digest": "job",
         "conventions": {"protocol": of.protocol, "distance": of.distance, "rerank": None},
         "environment": {"reid_dist": "0.1.0", "host": "a"}, "machine": {"cores": 4},
     }  # fmt: skip
@@ -298,11 +299,11 @@ def test_a_named_metric_that_is_missing_hides_no_loss_and_is_no_gain() -> None:
     gate = AccuracyGate(metrics=("mAP", "CMC@1"))
     assert gated(before, without_hits(after), gate=gate).verdict == "worse"
     found = gated(without_hits(after), before, gate=gate)
-    assert (found.verdict, found.changes[1].missing) == ("incomparable", ("run 7",))
+    assert (found.verdict, found.changes[1].missing) == ("incomparable", ("baseline",))
     assert [change.verdict for change in found.changes] == ["better", "incomparable"]
     nothing = replace(before, metrics={}, per_query={"pid": before.per_query["pid"]})
     found = gated(nothing, replace(nothing, metrics={"mINP": 0.5}))
-    assert change_of(found, "mAP").missing == ("run 7", "this run")
+    assert change_of(found, "mAP").missing == ("baseline", "candidate")
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
@@ -341,5 +342,5 @@ def test_without_pids_nothing_can_be_drawn_by_identity() -> None:
         for each in models(0.06)
     )
     found = gated(before, after)
-    assert found.verdict == "incomparable"
-    assert "pids" in found.changes[0].untested + found.facts.get("text", "")
+    assert (found.verdict, found.code) == ("incomparable", Code.REFUSED)
+    assert "pids" in found.facts["text"]
