@@ -152,7 +152,8 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     multiple=True,
     metavar="FILE",
     help="Leave out the rows that FILE lists (text with one a line, .csv or .npy) by number from 0, item id or image "
-    "path; a first line row, item_id or image_path says which. Repeatable.",
+    "path; a first line row, item_id or image_path says which. Numbers of two sets need a column side: query or "
+    "gallery. Repeatable.",
 )
 @click.option(
     "--drop-duplicates",

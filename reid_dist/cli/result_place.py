@@ -67,6 +67,8 @@ class ResultPlace:
             click.echo(result.to_json(), nl=False)
         elif self.prints_text:
             result.show(self.notes)
+            if self.file is not None:
+                click.echo(f"\nwritten: {self.file}")
         else:
             click.echo(result.written(self.form or "text", notes=self.notes), nl=False)
 

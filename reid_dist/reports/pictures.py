@@ -89,7 +89,8 @@ def make_pictures(
         shown.append(RankedPictures(reason=reason, query=picture, items=items))
     if reader.n_read == 0 and reader.n_failed:
         return Pictures(
-            note=f"No pictures: none of {reader.n_failed} could be read; the first: {reader.first_failure}."
+            note=f"No pictures: none of {reader.n_failed} could be read; the first: {reader.first_failure}; "
+            "--image-root (image_root=) names the folder where relative paths start."
         )
     return Pictures(queries=tuple(shown), note=_note(reader, len(wanted) - len(shown)))
 
