@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.click_options import image_root_option
+
 
 @click.command("browse")
 @click.argument("run", type=click.Path(path_type=Path))
@@ -21,7 +23,7 @@ import click
 )
 @click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Items of every list. Default: all of topk.npz.")
 @click.option("--no-pictures", is_flag=True, help="Show no pictures.")
-@click.option("--image-root", metavar="DIR", help="Where relative paths of pictures start. Default: that of the run.")
+@image_root_option
 @click.option("--query", metavar="STORE", help="Where the query store is now, if it was moved.")
 @click.option("--gallery", metavar="STORE", help="Where the gallery store is now, if it was moved.")
 @click.option(
