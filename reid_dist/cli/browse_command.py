@@ -85,7 +85,7 @@ def command(
         with rows_progress() as progress:
             note = write_folder(site, folder, progress)
         if note:
-            click.echo(note, err=True)
+            click.echo(f"{note}; --image-root names the folder where their paths start", err=True)
         click.echo(f"written: {folder / 'index.html'}")
         return
     with ListServer(site, port) as server:

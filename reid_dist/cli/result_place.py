@@ -65,6 +65,8 @@ class ResultPlace:
             write_or_refuse(self.file, result.written(self.form or "json", notes=self.notes))
         if self.prints_text:
             result.show(self.notes)
+            if self.file is not None:
+                click.echo(f"\nwritten: {self.file}")
         else:
             form = "json" if self.as_json else self.form or "text"
             # As in a file: of a path that is not UTF-8 a question mark.

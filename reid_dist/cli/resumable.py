@@ -88,5 +88,7 @@ def deliver_report(report: DocumentReport, *, as_json: bool, output: Path | None
         click.echo(report.to_json(), nl=False)
         return
     report.show()
+    if isinstance(report, Report) and report.pictures is not None and report.pictures.note:
+        click.echo(f"\n{report.pictures.note}", err=True)
     if output is not None:
         click.echo(f"\nwritten to {output}: {', '.join(report.files_in(output))}")

@@ -63,6 +63,8 @@ def _advice(key: str, known: list[str] | type[BaseModel], place: Sequence[int | 
         return f",{hint}" if hint else ""
     if place and key in known.model_fields:
         return " there: it is one of the whole file"
+    if homes := [name for name in known.model_fields if key in _keys_at(known, (name, ""))]:
+        return f" there: it is one of the entries of {' and '.join(homes)}"
     names = [*_keys_at(known, place)]
     hint = nearest_hint(key, names)
     return f",{hint}" if hint else f"; known: {first_few(names, _MOST_KNOWN)}"

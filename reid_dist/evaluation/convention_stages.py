@@ -7,7 +7,7 @@ re-ranking at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from reid_dist.core.findings import Finding, info
@@ -41,6 +41,8 @@ class Stages:
 
     expand: tuple[Step, ...] = ()
     rerank: Reranking | None = None
+    # As it was asked for, which tables show: the name with every parameter fills lines.
+    given: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Stages:
@@ -56,7 +58,7 @@ class Stages:
             raise InputError(f"{misplaced[0]} is a re-ranking, which comes last and alone; found {text!r}")
         rerank = make_rerank(last) if last.name in RERANKERS else None
         calls = before if rerank is not None else [*before, last]
-        return cls(parse_expand([make_step(call.name, call.values) for call in calls]), rerank)
+        return cls(parse_expand([make_step(call.name, call.values) for call in calls]), rerank, text.strip())
 
     @property
     def options(self) -> dict[str, Any]:
@@ -68,6 +70,11 @@ class Stages:
     def name(self) -> str:
         """Both in one text, which is read as the same; empty for neither."""
         return "+".join(self.options.values())
+
+    @property
+    def command(self) -> str:
+        """The options of the command that reproduce it."""
+        return " ".join(f"--{name} '{spec}'" for name, spec in self.options.items())
 
     def refuse_unfit(self, query: FeatureSet, gallery: FeatureSet, distance: Distance) -> None:
         """Refuse a distance under which the stages are not defined."""

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
@@ -276,7 +276,7 @@ class Conventions(Result):
         if self.targets:
             return [self._nearest()]
         *others, last = [self._values(*run) for run in dict.fromkeys((row.distance, row.stages) for row in self.rows)]
-        return [*others, replace(last, notes=[*self._settings(), *self._facts()])]
+        return [*others, replace(last, notes=[*self._settings(), *self._also(self.rows), *self._facts()])]
 
     def records(self) -> Sequence[Table]:
         """Return all values in one long table, with targets those of the nearest conventions first."""
@@ -363,7 +363,12 @@ class Conventions(Result):
                 Column("convention", Kind.PROSE),
             ],
             rows=rows,
-            notes=[*self._meanings(), *self._composed(shown), *self._facts()],
+            notes=[
+                *self._meanings(),
+                *self._composed(shown),
+                *self._also(self.rows[group[0].rows[0]] for group in shown),
+                *self._facts(),
+            ],
         )
 
     def _alike(self) -> list[list[Candidate]]:
@@ -410,6 +415,12 @@ class Conventions(Result):
         for setting in {each.name: each for each in settings}.values():
             if setting.parts:
                 yield Note(setting.command, "composed")
+
+    def _also(self, rows: Iterable[Row]) -> Iterator[Note]:
+        """How what is also tried is reproduced."""
+        for stages in dict.fromkeys(row.stages for row in rows):
+            if stages.given:
+                yield Note(f"{stages.given}: {stages.command}", "also", True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
@@ -479,5 +490,5 @@ def _family(target: Target) -> str:
 
 
 def _under(distance: str, stages: Stages) -> str:
-    """Distance, and the options that reproduce what is done before and after it."""
-    return " ".join([distance, *(f"--{name} '{spec}'" for name, spec in stages.options.items())])
+    """Distance, and what is done before and after it."""
+    return f"{distance} with {stages.given}" if stages.given else distance

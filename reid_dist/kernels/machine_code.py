@@ -41,7 +41,7 @@ _COMPILED: Final = ".compiled"
 # They choose another processor than that of the machine.
 _PROCESSOR_VARIABLES: Final = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 
-_ONCE: Final = "compiling kernels, once per machine"
+_ONCE: Final = "compiling kernels of this kind of job, once per machine"
 _UNWRITABLE: Final = (
     "neither in the installation nor in the home directory can files be written and locked; NUMBA_CACHE_DIR names a "
     "place"

@@ -598,7 +598,8 @@ def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
     order = (*_URGENT, BETTER, SAME, UNDECIDED, INCOMPARABLE)
     kind = next((name for name in order if counts[name]), SAME)
     title = upper_first(_title(run, counts, is_first=not any(each.entries for each in earlier)))
-    return Headline(kind, title, tuple(_clauses(run, earlier)), _quiet(run, earlier))
+    clauses = tuple(_clauses(run, earlier))
+    return Headline(kind, title, clauses, "" if clauses else _quiet(run, earlier))
 
 
 def leading_change(entry: Entry) -> tuple[Finding, Change] | None:
@@ -706,7 +707,8 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
         text, nothing = "gave another result for equal inputs and an equal job", "nothing else that is recorded changed"
     else:
         text, nothing = f"is {kind}{_significance(change)}", "nothing that is recorded changed"
-    text += f": {change_text(change)}" if change is not None else ""
+    common = " on common items" if finding is not None and "common" in finding.facts else ""
+    text += f"{common}: {change_text(change)}" if change is not None else ""
     against = compared_with(entry, earlier)
     if against is None:
         return text

@@ -108,7 +108,10 @@ def make_pictures(
     thumbnails = reader.thumbnails(_named_rows(report) if tables else ())
     found = reader.found
     if found.n_read == 0 and found.n_failed:
-        return Pictures(note=f"No pictures: none of {found.n_failed} could be read; the first: {found.first_failure}.")
+        return Pictures(
+            note=f"No pictures: none of {found.n_failed} could be read; the first: {found.first_failure}; "
+            "--image-root (image_root=) names the folder where relative paths start."
+        )
     return Pictures(queries=tuple(shown), note=_note(found, len(wanted) - len(shown)), thumbnails=thumbnails)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,14 @@ def test_refusals(reid_dist, folders: list[Path], tmp_path: Path) -> None:
     assert outcome.code == 2
     assert "the name x does not say in which form to write; add --format" in outcome.err
     assert reid_dist("table", *folders, "--json", "--format", "csv").code == 2
+
+
+def test_the_file_is_named_after_the_table(reid_dist, folders: list[Path], tmp_path: Path) -> None:
+    printed = reid_dist("table", *folders).out
+    file = tmp_path / "table.tex"
+    assert reid_dist("table", *folders, "--output", file).out == f"{printed}\nwritten: {file}\n"
+    # Standard output is then JSON and nothing else.
+    assert json.loads(reid_dist("table", *folders, "--output", tmp_path / "table.csv", "--json").out)
 
 
 def test_notes_of_a_level(reid_dist, folders: list[Path]) -> None:

@@ -24,7 +24,7 @@ from reid_dist.kernels import compilations, dispatchers, machine_code
 from reid_dist.kernels.compilations import compiling, listening
 from reid_dist.kernels.compiled import Kernel
 
-_LINE = "compiling kernels, once per machine"
+_LINE = "compiling kernels of this kind of job, once per machine"
 
 
 class Recorded(Progress):

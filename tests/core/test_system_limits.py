@@ -96,7 +96,7 @@ def _limited(megabytes: int, *words: str) -> subprocess.CompletedProcess[str]:
 
 def _is_one_line_with_the_limit(done: subprocess.CompletedProcess[str], megabytes: int) -> None:
     assert (done.returncode, done.stdout) == (3, "")
-    progress = re.compile(".* tasks, .*|compiling kernels, once per machine")
+    progress = re.compile(".* tasks, .*|compiling kernels of this kind of job, once per machine")
     (line,) = (line for line in done.stderr.splitlines() if not progress.fullmatch(line))
     assert line.startswith("Error: ")
     assert f"(ulimit -v {megabytes * 1_000_000 // 1024})" in line

@@ -265,6 +265,10 @@ def test_a_target_finds_a_re_ranking():
     described = json.loads(table.to_json())["rows"]
     assert {row.get("rerank") for row in described} == {None, best.name}
     assert {row.get("expand") for row in described} == {None, "flip_sign"}
+    # Rows have it as it was asked for; one note has every parameter.
+    (shown,) = table.tables()
+    assert all(best.name not in str(cell) for row in shown.rows for cell in row)
+    assert f"--rerank '{best.name}'" in " ".join(note.text for note in shown.notes)
 
 
 @pytest.mark.quick_cases(2)

@@ -13,7 +13,7 @@ from small_nights import run_night, save_model, write_suite
 from reid_dist import FeatureSet, evaluate
 from reid_dist.nightly.history.history_values import Code, Entry, Finding, Run
 from reid_dist.nightly.outcomes import outcome
-from reid_dist.nightly.wording import finding_text
+from reid_dist.nightly.wording import finding_text, headline
 
 
 def accuracy(run: Run) -> Finding:
@@ -64,6 +64,10 @@ def test_appended_rows_leave_a_frozen_prefix_that_is_compared(tmp_path: Path) ->
     whole = evaluate(query, gallery)
     assert run.entries[0].metrics["mAP"].value == whole.metrics["mAP"] != expected.metrics["mAP"]
     assert f"{n - 40:,} of {n:,} gallery rows" in finding_text(found)
+    # The headline has the values of common items, which the line of the job does not.
+    first = headline(run, [before])
+    assert "is worse, beyond chance on common items: mAP" in first.sentence
+    assert first.quiet == ""
     # What lost most is named by the files of tonight's rows.
     change = change_of_map(run.entries[0])
     assert change.files == tuple(Path(str(query.image_paths[moved.row])).name for moved in change.lost)

@@ -160,6 +160,7 @@ def test_what_is_no_suite(tmp_path: Path, text: str, fragment: str) -> None:
         ({"gaets": {}}, "gaets: unknown key, did you mean 'gates'?"),
         ({"gates": {"acuracy": {}}}, "gates.acuracy: unknown key, did you mean 'accuracy'?"),
         ({"gates": {"accuracy": {"minimum_efect": 0.1}}}, "minimum_efect: unknown key, did you mean 'minimum_effect'?"),
+        ({"prepare_hours": 1}, "prepare_hours: unknown key there: it is one of the entries of models and datasets"),
         ({"jobs": {"plain": {"hours": 3}}}, "jobs.plain.hours: unknown key there: it is one of the whole file"),
         # A data set may be called as a field is.
         ({"datasets": {"protocol": {"query": "q", "gallery": "g", "rernak": "gnn"}}}, "did you mean 'rerank'?"),

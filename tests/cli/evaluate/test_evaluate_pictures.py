@@ -54,6 +54,15 @@ def test_pictures_of_chosen_queries(run, pictured, tmp_path, monkeypatch):
     assert shown[0].query.image
 
 
+def test_pictures_that_cannot_be_read_are_said_with_a_remedy(run, pictured, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("--pictures", "hardest", "--topk", "3", "--output", tmp_path / "out")
+    done = run(*words, sides=pictured_sides(pictured))
+    assert done.code == 0
+    assert "No pictures: none of " in done.err
+    assert "--image-root" in done.err
+
+
 def test_pictures_beside_a_block(run, pictured, data, tmp_path):
     words = ("--distances", data / "block.npy", "--pictures", "hardest", "--topk", "3", "--image-root", pictured)
     assert run(*words, "--output", tmp_path / "out", sides=pictured_sides(pictured)).code == 0
