@@ -11,9 +11,15 @@ from reid_dist.cli.result_place import ResultPlace, result_options
 
 @click.command("average")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that all runs have.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
-@click.option("--allow-different", is_flag=True, help="Average although conventions differ.")
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Metric to average; repeatable. Default: all common ones.",
+)
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
+@click.option("--allow-different", is_flag=True, help="Average even if conventions differ.")
 @result_options("averages")
 def command(
     runs: tuple[Path, ...],
@@ -22,7 +28,7 @@ def command(
     allow_different: bool,
     place: ResultPlace,
 ) -> None:
-    """Average the metrics of two runs or more of one benchmark: ten models, ten splits, two galleries.
+    """Average the metrics of two or more runs of one benchmark: ten models, ten splits, two galleries.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.

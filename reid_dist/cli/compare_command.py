@@ -16,9 +16,13 @@ from reid_dist.errors import ExitCode
 @click.argument("baseline", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
 @click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that both runs have."
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Metric to compare; repeatable. Default: all common ones.",
 )
-@click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
 @test_options
 @click.option(
     "--minimum-effect",
@@ -27,7 +31,7 @@ from reid_dist.errors import ExitCode
     metavar="SHARE",
     help="Smallest change of interest. [default: 0.005, half a point]",
 )
-@click.option("--allow-different", is_flag=True, help="Compare although protocol or gallery differ.")
+@click.option("--allow-different", is_flag=True, help="Compare even if protocol or gallery differ.")
 @result_options("comparison")
 def command(baseline: Path, candidate: Path, place: ResultPlace, **options: Any) -> int:
     """Compare two runs query by query; the first is the baseline.

@@ -10,10 +10,10 @@ from reid_dist.cli.click_options import events_option
 @click.command("compile")
 @events_option
 def command() -> None:
-    """Compile all kernels ahead of the first run, as for the image of a container.
+    """Compile all kernels before the first run, for instance in a container image.
 
-    Machine code is kept beside the installation; where that is read-only, in the home directory; NUMBA_CACHE_DIR names
-    another place.
+    Machine code is cached next to the installation, or in the home directory if the installation is read-only. Set
+    NUMBA_CACHE_DIR to choose another place.
 
     \b
     Example:

@@ -26,7 +26,7 @@ _DEFAULT = "reid-dist-demo"
 @name_option
 @local_options
 def command(output: Path | None, name: str | None, cluster_file: Path | None, workers: int | None) -> None:
-    """Make a small data set in the shape of Market-1501, evaluate it on a local Dask cluster, write the reports.
+    """Generate a small synthetic data set modelled on Market-1501, evaluate it on a local Dask cluster, write reports.
 
     \b
     Example:

@@ -34,9 +34,9 @@ _ONE_LINE = 10_000
 @click.command("list")
 @click.argument("kind", type=click.Choice([*_REGISTRIES]))
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print whole records as JSON and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print full records as JSON, and nothing else.")
 def command(kind: str, name: str | None, *, as_json: bool) -> None:
-    """List what there is with its source, or show all of one entry.
+    """List metrics, protocols, … with their sources, or show one entry in full.
 
     \b
     Examples:

@@ -43,7 +43,7 @@ _FIXED_ORDER = 9
     group=RESOURCES,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Plan for its workers and their memory; a running scheduler is queried, nothing is started.",
+    help="Cluster file to plan for. A running scheduler is queried; nothing is started.",
 )
 @option(
     "--threads",
@@ -58,7 +58,7 @@ _FIXED_ORDER = 9
     group=RESOURCES,
     metavar="GIB",
     type=click.FloatRange(min=0, min_open=True),
-    help="In GiB.",
+    help="Memory of each thread, GiB.",
 )
 @option(
     "--gflops",
@@ -83,10 +83,9 @@ def command(
     gflops: float | None,
     read_rate: float | None,
 ) -> None:
-    """Show tiles, tasks, bytes, arithmetic and time of the job of a PIPELINE file; reads labels, no features.
+    """Show tiles, tasks, memory and estimated time of a PIPELINE file. It reads labels, but no features.
 
-    The time is estimated from products, tiles and lists of random rows that are timed here for a second or so, or from
-    rates that are given.
+    The time is estimated from measurements of about a second on this machine, or from rates that you give.
 
     \b
     Examples:

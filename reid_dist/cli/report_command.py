@@ -10,10 +10,10 @@ import click
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write the report of an entry of a history there."
+    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory for the report of a history entry."
 )
 def command(runs: tuple[Path, ...], output: Path | None) -> None:
-    """Verify finished runs, print their tables and write their pages again.
+    """Verify finished runs, print their tables and rewrite their pages.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good. The page of an entry is written to --output.

@@ -120,8 +120,8 @@ class _Conventions(TypedDict, total=False):
             default=None,
             metavar="NAME",
             refused_by=(POINTS,),
-            help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
-            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Metrics at k alone are faster.",
+            help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or separated by commas; see `reid-dist list "
+            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Asking only for metrics at k is faster.",
             doc='Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, '
             '``"hit@10"``), or one text with commas.  None for mAP, mINP, the protocol\'s own AP and its CMC at 1, 5, '
             "10.  With metrics at k and MRR alone, only the nearest positives are ranked: no AP and INP of queries.",
@@ -133,7 +133,7 @@ class _Conventions(TypedDict, total=False):
             default=50,
             limits=COUNT,
             refused_by=(POINTS,),
-            help="Length of the curves over ranks.",
+            help="Last rank shown in the CMC and other curves.",
         ),
     ]
     collapse: Annotated[
@@ -143,8 +143,8 @@ class _Conventions(TypedDict, total=False):
             metavar="LABEL",
             recorded=False,
             refused_by=(LISTS, POINTS),
-            help="Rank groups of gallery items with one label, each at its nearest kept item: pid, camid or a label "
-            "column; CMC:pid for CMC alone.",
+            help="Rank groups of gallery items that share a label instead of single items: pid, camid or a label "
+            "column. A group ranks where its nearest kept item does. CMC:pid does so only for the CMC.",
             doc='Rank groups of gallery items with one label, each at its nearest kept item: ``"pid"``, ``"camid"`` or '
             'a label column of the gallery; ``"CMC:pid"`` for the CMC alone (SYSU-MM01, LLCM), while the other metrics '
             "rank items.  A group is relevant if any kept item of it is.  None for the convention of the protocol, "
@@ -158,7 +158,7 @@ class _Conventions(TypedDict, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(SPLITS,),
-            help="Lists for oxford and revisitop: JSON, or a directory of Oxford text files.",
+            help="Ground truth for oxford and revisitop: JSON, or a directory of Oxford text files.",
             doc="Lists of gallery rows per query, for protocols by lists; see "
             "`reid_dist.relevance.ground_truth.read_ground_truth`.",
         ),
@@ -172,7 +172,7 @@ class _OfFeatures(TypedDict, total=False):
             default="cosine",
             metavar=f"[{'|'.join(DISTANCES)}]",
             recorded=False,
-            help="See `reid-dist list distances`.",
+            help="Distance; see `reid-dist list distances`.",
             doc="A name from `reid-dist list distances`.",
         ),
     ]
@@ -182,7 +182,8 @@ class _OfFeatures(TypedDict, total=False):
             default=None,
             metavar="SPEC",
             recorded=False,
-            help="Such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see `reid-dist list expansions`.",
+            help="Expand queries or gallery first, such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see "
+            "`reid-dist list expansions`.",
             doc='Query expansion or gallery augmentation before all else, such as ``"alpha_qe(k=5,alpha=3)"`` or '
             '``"dba(k=5)+aqe(k=3)"``.  Under a Euclidean distance, an expansion that gives rows of length 1 on one '
             "side alone is refused, unless the rows of the other side have length 1 already.",
@@ -194,7 +195,8 @@ class _OfFeatures(TypedDict, total=False):
             default=None,
             metavar="SPEC",
             recorded=False,
-            help="Such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see `reid-dist list rerankers`.",
+            help="Rank by a re-ranked distance, such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see "
+            "`reid-dist list rerankers`.",
             doc="Ranking by a re-ranked distance, such as "
             '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks the nearest '
             "items of each query alone.",
@@ -205,7 +207,8 @@ class _OfFeatures(TypedDict, total=False):
         Option(
             default=False,
             refused_by=(SPLITS, SWEEP, POINTS),
-            help="Note what --rerank, and --expand with it, change: AP and CMC@1 without, with paired intervals.",
+            help="Also rank without --rerank (and without --expand), and report how AP and CMC@1 change, with paired "
+            "intervals.",
             doc="With a re-ranking, also rank without it, and without the expansion as well if there is one, and note "
             "the changes of the protocol's AP and CMC@1 with paired intervals over identities.",
         ),
@@ -228,7 +231,7 @@ class _Outputs(TypedDict, total=False):
         bool,
         _extra(
             default=False,
-            help="Also give optimistic and pessimistic values.",
+            help="Also give optimistic and pessimistic values under ties.",
             doc="Also give every rank metric with all ties settled for, and against, the relevant items.",
         ),
     ]
@@ -237,7 +240,7 @@ class _Outputs(TypedDict, total=False):
         _extra(
             default=(),
             metavar="NAME",
-            help="camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
+            help="Break results down by camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
             doc='Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the '
             "query set; None for none.",
         ),
@@ -246,7 +249,7 @@ class _Outputs(TypedDict, total=False):
         Sequence[float] | None,
         _extra(
             default=None,
-            help="Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
+            help="Gallery size in the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
             doc="Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.",
         ),
     ]
@@ -254,7 +257,7 @@ class _Outputs(TypedDict, total=False):
         Literal["stored", "random"],
         _extra(
             default="stored",
-            help="How rows enter the distractor curve.",
+            help="Order in which gallery rows are added in the distractor curve.",
             doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
             "order that depends on the seed alone.",
         ),
@@ -285,7 +288,7 @@ class _Outputs(TypedDict, total=False):
             limits=(0, 1),
             exclusive=True,
             refused_by=(SPLITS, SWEEP),
-            help="Level of the bootstrap intervals.",
+            help="Confidence level of the bootstrap intervals.",
             doc="Level of the bootstrap intervals of all means (by identity); None for none.",
         ),
     ]
@@ -294,7 +297,7 @@ class _Outputs(TypedDict, total=False):
         Option(
             default=0,
             limits=(0, 2**64 - 1),
-            help="Of draws, random orders and intervals.",
+            help="Random seed for draws, orderings and intervals.",
             doc="Seed of draws, random orders and intervals, 0 to 2**64 - 1.",
         ),
     ]
@@ -305,8 +308,8 @@ class _Outputs(TypedDict, total=False):
             heading="Resources",
             limits=COUNT,
             recorded=False,
-            help="Rows of a tile; results do not depend on it.",
-            doc="Rows of a tile on both sides; None for a choice.  Results do not depend on it.",
+            help="Rows per tile. Results do not depend on it.",
+            doc="Tile size in rows, on both sides; None chooses automatically.  Results do not depend on it.",
         ),
     ]
 
@@ -328,7 +331,7 @@ class Published(TypedDict, total=False):
             default=None,
             metavar="NAME",
             refused_by=(SWEEP,),
-            help="Evaluate as published: protocol, cameras, draws and metrics by one name; see `reid-dist list "
+            help="Evaluate as published: one name sets protocol, cameras, draws and metrics; see `reid-dist list "
             "benchmarks`.",
             doc="A published evaluation by a name from `reid-dist list benchmarks`: its protocol, collapse, draws and "
             "metrics.  Options that contradict it are refused.",
@@ -339,7 +342,7 @@ class Published(TypedDict, total=False):
         _convention(
             default=False,
             refused_by=(SWEEP,),
-            help="Also run other codes of the benchmark that rank groups or draw galleries, each in a run of its own.",
+            help="Also run other codes of the benchmark that rank groups or draw galleries. Each takes a separate run.",
             doc="Also give the numbers of other codes in use that rank groups or draw galleries, each in a run of its "
             "own; those of codes that can share the pass of the benchmark cost nothing, and are always given.",
         ),
@@ -368,8 +371,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Leave out the rows of either side that FILE lists (text with one a line, .csv or .npy) by item id, "
-            "image path, or number and side; repeatable.",
+            help="Leave out the rows that FILE lists, on both sides: by item id, image path, or number and side. FILE "
+            "is text with one per line, .csv or .npy. Repeatable.",
             doc="Lists of rows to leave out of both sides; see `reid_dist.stores.importers.exclusion`.",
         ),
     ]
@@ -390,8 +393,10 @@ class JobOptions(EvaluationOptions, Published, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Write every row that these two leave out, and every entry that names no row, as CSV.",
-            doc="Where every row that these two leave out, and every entry that names no row, is written as CSV.",
+            help="Write a CSV of all rows that --exclude and --drop-duplicates leave out, and of entries that match "
+            "no row.",
+            doc="CSV file to write, with all rows that ``exclude`` and ``drop_duplicates`` leave out and all entries "
+            "that match no row.",
         ),
     ]
     pictures: Annotated[
@@ -400,8 +405,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="ROWS",
-            help="Show ranked pictures: 'hardest', or query rows such as 3,17 beside them. Needs --topk.",
-            doc="Show the hardest queries with their lists, and query rows of one's own choice.",
+            help="Show ranked pictures of the hardest queries ('hardest'), or of these query rows as well, such as "
+            "3,17. Needs --topk.",
+            doc="Show ranked pictures of the hardest queries, and of the query rows given here.",
         ),
     ]
     image_root: Annotated[
@@ -410,8 +416,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="DIR",
-            help="Where relative paths of --pictures start. Default: here.",
-            doc="Where relative image paths start.",
+            help="Base directory of the picture paths. Default: the current one.",
+            doc="Base directory of relative image paths.",
         ),
     ]
     distances: Annotated[
@@ -421,7 +427,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="FILE",
             help="Evaluate this .npy matrix (memory-mapped); QUERY and GALLERY only provide labels.",
-            doc="A .npy block of distances that takes the features' place, or another file with one matrix.",
+            doc="A .npy matrix of distances to evaluate instead of features, or another file that holds one matrix.",
         ),
     ]
     similarity: Annotated[
@@ -440,7 +446,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             refused_by=(SPLITS, SWEEP),
             metavar="FILE",
             help="Evaluate this .npz of top-k lists (index, distance); QUERY and GALLERY only provide labels.",
-            doc="A .npz of top-k lists that takes the features' place.",
+            doc="A .npz of top-k lists to evaluate instead of features.",
         ),
     ]
 
@@ -462,7 +468,7 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=None,
             limits=COUNT,
-            help="Rows to keep of every gallery identity; not with --rows, but for rand_perm_cam.mat. Default: 1.",
+            help="Rows to keep of every gallery identity. Default: 1. With --rows, only for rand_perm_cam.mat.",
             doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
             "None for 1.",
         ),
@@ -471,16 +477,16 @@ class SplitOptions(TypedDict, total=False):
         bool,
         _draw(
             default=False,
-            help="Keep so many of every identity under every camera.",
-            doc="Keep so many of every identity under every camera, as SYSU-MM01 does.",
+            help="Keep that many rows of every identity in every camera.",
+            doc="Keep that many rows of every identity in every camera, as SYSU-MM01 does.",
         ),
     ]
     rest_as_queries: Annotated[
         bool,
         _draw(
             default=False,
-            help="Rows that are not kept are the queries; give one set twice.",
-            doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
+            help="Use all other rows as queries; give one set twice.",
+            doc="Use the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
             "gallery, too.",
         ),
     ]
@@ -489,7 +495,7 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=False,
             help="Draw the queries instead, against the whole gallery.",
-            doc="Draw the queries instead of the gallery, which is whole.",
+            doc="Draw the queries instead of the gallery, and use the whole gallery.",
         ),
     ]
     rows: Annotated[
@@ -497,16 +503,16 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=None,
             metavar="FILE",
-            help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
-            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.row_lists`.",
+            help="List the rows of every split instead of drawing them: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+            doc="Rows of every split, instead of random draws; see `reid_dist.stores.importers.row_lists`.",
         ),
     ]
     by: Annotated[
         Literal["rows", "item_ids", "image_paths"],
         _draw(
             default="rows",
-            help="What FILE of --rows holds; rows are numbered from 0.",
-            doc="What `rows` holds: numbers from 0, or names.",
+            help="How --rows names rows; numbers start at 0.",
+            doc="How `rows` names rows: by number from 0, or by name.",
         ),
     ]
 
@@ -523,7 +529,7 @@ class PoolOptions(TypedDict, total=False):
         _convention(
             default="tracklet",
             metavar="LABEL",
-            help="A label column of the set, or pid_camid (identity and camera), or item_id.",
+            help="Pool rows that share this label: a label column, pid_camid (identity and camera), or item_id.",
             doc="Name of the label, as in `reid_dist.stages.row_groups.group_rows`.",
         ),
     ]
@@ -532,7 +538,8 @@ class PoolOptions(TypedDict, total=False):
         _convention(
             default=None,
             metavar="LABEL",
-            help="A label column: average rows of a group with one value first, then these means (IJB-C templates).",
+            help="Label column within a group: average rows that share its value first, then average these means "
+            "(IJB-C templates).",
             doc="A label column within the groups: rows of a group that share its value are averaged first, and the "
             "group is the mean of these means, so that each medium has the same weight, as in templates of IJB-B and "
             "IJB-C.  None for the same weight of every row.",
@@ -543,7 +550,7 @@ class PoolOptions(TypedDict, total=False):
         _convention(
             default="mean",
             metavar="[mean|max]",
-            help="See `reid-dist list poolings`.",
+            help="How rows are pooled; see `reid-dist list poolings`.",
             doc='``"mean"``, or ``"max"`` for the largest value of each dimension.',
         ),
     ]
@@ -551,7 +558,7 @@ class PoolOptions(TypedDict, total=False):
         bool,
         _convention(
             default=True,
-            help="Keep pooled rows as they are; otherwise they get length 1.",
+            help="Keep the pooled rows as they are. By default they are scaled to length 1.",
             doc="Scale every pooled row to length 1.",
         ),
     ]
@@ -567,7 +574,7 @@ class PoolOptions(TypedDict, total=False):
         Literal["keep", "drop"],
         _convention(
             default="keep",
-            help="Leave cameras out, where rows of several cameras are pooled.",
+            help="Drop the camera label, so that rows of several cameras can be pooled.",
             doc='``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.',
         ),
     ]
@@ -587,7 +594,7 @@ class PoolOptions(TypedDict, total=False):
             default="float32",
             metavar="[float32|float16]",
             recorded=False,
-            help="How rows are kept.",
+            help="Type of the pooled rows.",
             doc='Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a '
             "float16 source as well: the mean of many rows has the higher precision.",
         ),

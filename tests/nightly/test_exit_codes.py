@@ -24,8 +24,8 @@ WORSE, FAILS = nights.slow_entry(1), nights.undone_entry(FAILED, "x", night=1)
     ("entries", "code", "words"),
     [
         ([], 0, "nothing failed"),
-        ([SAME, FIRST, nights.undone_entry(SKIPPED, "x", night=1)], 0, "nothing failed, nothing is worse"),
-        ([SAME, UNLIKE], 5, "a job was not compared with its baseline"),
+        ([SAME, FIRST, nights.undone_entry(SKIPPED, "x", night=1)], 0, "nothing failed and nothing is worse"),
+        ([SAME, UNLIKE], 5, "a job could not be compared with its baseline"),
         ([UNLIKE, WORSE, FIRST], 4, "a regression"),
         ([UNLIKE, WORSE, FAILS], 3, "a run or job failed"),
         ([UNLIKE, FAILS], 3, "a run or job failed"),
