@@ -145,10 +145,7 @@ class _Conventions(TypedDict, total=False):
             refused_by=(LISTS, POINTS),
             help="Rank groups of gallery items that share a label instead of single items: pid, camid or a label "
             "column. A group ranks where its nearest kept item does. CMC:pid does so only for the CMC.",
-            doc='Rank groups of gallery items with one label, each at its nearest kept item: ``"pid"``, ``"camid"`` or '
-            'a label column of the gallery; ``"CMC:pid"`` for the CMC alone (SYSU-MM01, LLCM), while the other metrics '
-            "rank items.  A group is relevant if any kept item of it is.  None for the convention of the protocol, "
-            "which ranks items unless it has a ``collapse``.",
+            doc='Rank groups of gallery items that share a label instead of single items: ``"pid"``, ``"camid"`` or a label column of the gallery.  A group ranks where its nearest kept item does, and is relevant if any kept item is.  ``"CMC:pid"`` does so only for the CMC (SYSU-MM01, LLCM).  None follows the protocol, which ranks items unless it has a ``collapse``.",
         ),
     ]
     ground_truth: Annotated[
@@ -159,7 +156,7 @@ class _Conventions(TypedDict, total=False):
             recorded=False,
             refused_by=(SPLITS,),
             help="Ground truth for oxford and revisitop: JSON, or a directory of Oxford text files.",
-            doc="Lists of gallery rows per query, for protocols by lists; see "
+            doc="Lists of gallery rows per query, for protocols that use lists; see "
             "`reid_dist.relevance.ground_truth.read_ground_truth`.",
         ),
     ]
@@ -184,7 +181,7 @@ class _OfFeatures(TypedDict, total=False):
             recorded=False,
             help="Expand queries or gallery first, such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see "
             "`reid-dist list expansions`.",
-            doc='Query expansion or gallery augmentation before all else, such as ``"alpha_qe(k=5,alpha=3)"`` or '
+            doc='Query expansion or gallery augmentation, applied first, such as ``"alpha_qe(k=5,alpha=3)"`` or '
             '``"dba(k=5)+aqe(k=3)"``.  Under a Euclidean distance, an expansion that gives rows of length 1 on one '
             "side alone is refused, unless the rows of the other side have length 1 already.",
         ),
@@ -197,9 +194,8 @@ class _OfFeatures(TypedDict, total=False):
             recorded=False,
             help="Rank by a re-ranked distance, such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see "
             "`reid-dist list rerankers`.",
-            doc="Ranking by a re-ranked distance, such as "
-            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks the nearest '
-            "items of each query alone.",
+            doc="Rank by a re-ranked distance, such as "
+            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks only the nearest items of each query.",
         ),
     ]
     against_plain: Annotated[
@@ -209,8 +205,8 @@ class _OfFeatures(TypedDict, total=False):
             refused_by=(SPLITS, SWEEP, POINTS),
             help="Also rank without --rerank (and without --expand), and report how AP and CMC@1 change, with paired "
             "intervals.",
-            doc="With a re-ranking, also rank without it, and without the expansion as well if there is one, and note "
-            "the changes of the protocol's AP and CMC@1 with paired intervals over identities.",
+            doc="Also rank without the re-ranking (and without the expansion), and report how the protocol's AP and "
+            "CMC@1 change, with paired intervals over identities.",
         ),
     ]
 
@@ -223,8 +219,8 @@ class _Outputs(TypedDict, total=False):
             metavar="K",
             limits=COUNT,
             help="Write the K nearest items of every query to DIR (topk.npz).",
-            doc="Number of nearest gallery items to list for every query, junk included and flagged; None for no "
-            "lists.",
+            doc="Number of nearest gallery items to list for every query; junk is included and flagged.  None writes "
+            "no lists.",
         ),
     ]
     ties: Annotated[
@@ -232,7 +228,8 @@ class _Outputs(TypedDict, total=False):
         _extra(
             default=False,
             help="Also give optimistic and pessimistic values under ties.",
-            doc="Also give every rank metric with all ties settled for, and against, the relevant items.",
+            doc="Also give optimistic and pessimistic values of every rank metric: all ties resolved for, and "
+            "against, the relevant items.",
         ),
     ]
     breakdowns: Annotated[
@@ -241,7 +238,8 @@ class _Outputs(TypedDict, total=False):
             default=(),
             metavar="NAME",
             help="Break results down by camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
-            doc='Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the '
+            doc='Tables to add: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns '
+            'of the '
             "query set; None for none.",
         ),
     ]
@@ -258,8 +256,7 @@ class _Outputs(TypedDict, total=False):
         _extra(
             default="stored",
             help="Order in which gallery rows are added in the distractor curve.",
-            doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
-            "order that depends on the seed alone.",
+            doc='Order in which gallery rows are added in the distractor curve: ``"stored"``, or ``"random"``, which depends only on the seed.",
         ),
     ]
     single_shot_draws: Annotated[
@@ -289,7 +286,7 @@ class _Outputs(TypedDict, total=False):
             exclusive=True,
             refused_by=(SPLITS, SWEEP),
             help="Confidence level of the bootstrap intervals.",
-            doc="Level of the bootstrap intervals of all means (by identity); None for none.",
+            doc="Confidence level of the bootstrap intervals of all means (by identity); None for no intervals.",
         ),
     ]
     seed: Annotated[
@@ -298,7 +295,7 @@ class _Outputs(TypedDict, total=False):
             default=0,
             limits=(0, 2**64 - 1),
             help="Random seed for draws, orderings and intervals.",
-            doc="Seed of draws, random orders and intervals, 0 to 2**64 - 1.",
+            doc="Random seed for draws, orderings and intervals, 0 to 2**64 - 1.",
         ),
     ]
     chunk_rows: Annotated[
@@ -343,8 +340,8 @@ class Published(TypedDict, total=False):
             default=False,
             refused_by=(SWEEP,),
             help="Also run other codes of the benchmark that rank groups or draw galleries. Each takes a separate run.",
-            doc="Also give the numbers of other codes in use that rank groups or draw galleries, each in a run of its "
-            "own; those of codes that can share the pass of the benchmark cost nothing, and are always given.",
+            doc="Also give the numbers of other published codes that rank groups or draw galleries; each takes a "
+            "separate run.  Numbers of codes that rank single items come from the same pass and are always given.",
         ),
     ]
 
@@ -361,7 +358,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             help="Another model's features of the same items: cosine = (1 - WEIGHT) own + WEIGHT other. STORE holds "
             "both sides, or is QUERY,GALLERY; repeatable.",
             doc="Further models of the same items, ``STORE:WEIGHT`` or ``QUERY,GALLERY:WEIGHT``: cosines are weighted "
-            "means, query and gallery having the rest of the weight.  STORE holds both sides.",
+            "means, and query and gallery have the remaining weight.  STORE holds both sides.",
         ),
     ]
     exclude: Annotated[
@@ -469,8 +466,8 @@ class SplitOptions(TypedDict, total=False):
             default=None,
             limits=COUNT,
             help="Rows to keep of every gallery identity. Default: 1. With --rows, only for rand_perm_cam.mat.",
-            doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
-            "None for 1.",
+            doc="Number of rows that a split keeps of every gallery identity; if there are fewer, all are kept and a "
+            "note says so.  None for 1.",
         ),
     ]
     per_camera: Annotated[
@@ -540,9 +537,9 @@ class PoolOptions(TypedDict, total=False):
             metavar="LABEL",
             help="Label column within a group: average rows that share its value first, then average these means "
             "(IJB-C templates).",
-            doc="A label column within the groups: rows of a group that share its value are averaged first, and the "
-            "group is the mean of these means, so that each medium has the same weight, as in templates of IJB-B and "
-            "IJB-C.  None for the same weight of every row.",
+            doc="A label column within the groups.  Rows that share its value are averaged first, and the group is "
+            "the mean of these means, so each medium has the same weight, as in templates of IJB-B and IJB-C.  None "
+            "gives every row the same weight.",
         ),
     ]
     method: Annotated[
@@ -575,7 +572,7 @@ class PoolOptions(TypedDict, total=False):
         _convention(
             default="keep",
             help="Drop the camera label, so that rows of several cameras can be pooled.",
-            doc='``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.',
+            doc='``"keep"`` refuses groups with several cameras; ``"drop"`` drops the cameras from the pooled set.',
         ),
     ]
     allow_zero: Annotated[

@@ -202,22 +202,21 @@ def _in_words(rule: JunkRule) -> str:
 
 
 def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: Any) -> Protocol:
-    """Make a protocol of one's own from its parts.
+    """Compose your own protocol from its parts.
 
     Parameters
     ----------
     name
-        What reports call it.
+        Name in reports.
     base
-        A protocol to start from, or the name of one; without it, every item of the query's pid is relevant and pid -1
-        is junk.
+        A protocol, or its name, to start from; None starts with every item of the query's pid relevant and pid -1 junk.
     **parts
-        Fields of `Protocol` by name.  Lists and arrays serve as tuples.
+        Fields of `Protocol` by name.  Lists and arrays are accepted for tuples.
 
     Raises
     ------
     UnknownNameError
-        If there is no such part or base.
+        If a part or the base does not exist.
     InputError
         If a part has a value that cannot be used; the message names the allowed values.
     """

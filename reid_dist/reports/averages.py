@@ -197,17 +197,17 @@ def average_runs(
     Parameters
     ----------
     reports
-        Two runs or more.  Features, labels and numbers of rows may differ.
+        Two or more runs.  Features, labels and numbers of rows may differ.
     names
         One for each run, for messages and results; None for ``run 1``, ``run 2``, ….
     metrics
-        Names; None for all that all runs have.  A metric that a report does not list is taken from its per-query
+        Names; None for all common ones.  A metric that a report does not list is taken from its per-query
         values, if it has them.
     level
-        Nominal coverage of the intervals, between 0 and 1.
+        Confidence level of the intervals, between 0 and 1.
     allow_different
-        Average although conventions differ: protocol, distance, expansion, re-ranking, order of ties, ``max_rank``,
-        draws of single-shot metrics, definitions of metrics.  The differences are in ``conditions``.
+        Average even if conventions differ: protocol, distance, expansion, re-ranking, order of ties, ``max_rank``,
+        draws of single-shot metrics, or definitions of metrics.  The differences are listed in ``conditions``.
 
     Raises
     ------
