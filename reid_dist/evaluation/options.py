@@ -123,8 +123,9 @@ class _Conventions(TypedDict, total=False):
             help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or separated by commas; see `reid-dist list "
             "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Asking only for metrics at k is faster.",
             doc='Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, '
-            '``"hit@10"``), or one text with commas.  None for mAP, mINP, the protocol\'s own AP and its CMC at 1, 5, '
-            "10.  With metrics at k and MRR alone, only the nearest positives are ranked: no AP and INP of queries.",
+            '``"hit@10"``), or one string separated by commas.  None for mAP, mINP, the protocol\'s own AP and its CMC '
+            "at 1, 5, 10.  If you ask only for metrics at k and MRR, only the nearest positives are ranked, and queries "
+            "have no AP and INP.",
         ),
     ]
     max_rank: Annotated[
@@ -145,7 +146,10 @@ class _Conventions(TypedDict, total=False):
             refused_by=(LISTS, POINTS),
             help="Rank groups of gallery items that share a label instead of single items: pid, camid or a label "
             "column. A group ranks where its nearest kept item does. CMC:pid does so only for the CMC.",
-            doc='Rank groups of gallery items that share a label instead of single items: ``"pid"``, ``"camid"`` or a label column of the gallery.  A group ranks where its nearest kept item does, and is relevant if any kept item is.  ``"CMC:pid"`` does so only for the CMC (SYSU-MM01, LLCM).  None follows the protocol, which ranks items unless it has a ``collapse``.",
+            doc='Rank groups of gallery items that share a label instead of single items: ``"pid"``, ``"camid"`` or a '
+            "label column of the gallery.  A group ranks where its nearest kept item does, and is relevant if any kept "
+            'item is.  ``"CMC:pid"`` does so only for the CMC (SYSU-MM01, LLCM).  None follows the protocol, which ranks '
+            "items unless it has a ``collapse``.",
         ),
     ]
     ground_truth: Annotated[
@@ -195,7 +199,8 @@ class _OfFeatures(TypedDict, total=False):
             help="Rank by a re-ranked distance, such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see "
             "`reid-dist list rerankers`.",
             doc="Rank by a re-ranked distance, such as "
-            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks only the nearest items of each query.",
+            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks only the '
+            "nearest items of each query.",
         ),
     ]
     against_plain: Annotated[
@@ -239,7 +244,7 @@ class _Outputs(TypedDict, total=False):
             metavar="NAME",
             help="Break results down by camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
             doc='Tables to add: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns '
-            'of the '
+            "of the "
             "query set; None for none.",
         ),
     ]
@@ -256,7 +261,8 @@ class _Outputs(TypedDict, total=False):
         _extra(
             default="stored",
             help="Order in which gallery rows are added in the distractor curve.",
-            doc='Order in which gallery rows are added in the distractor curve: ``"stored"``, or ``"random"``, which depends only on the seed.",
+            doc='Order in which gallery rows are added in the distractor curve: ``"stored"``, or ``"random"``, which '
+            "depends only on the seed.",
         ),
     ]
     single_shot_draws: Annotated[

@@ -192,7 +192,7 @@ def average_runs(
     level: float = 0.95,
     allow_different: bool = False,
 ) -> RunAverage:
-    """Mean, spread and interval of metrics over several runs of one benchmark.
+    """Compute mean, spread and interval of metrics over several runs of one benchmark.
 
     Parameters
     ----------
