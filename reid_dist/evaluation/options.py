@@ -124,8 +124,8 @@ class _Conventions(TypedDict, total=False):
             "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Asking only for metrics at k is faster.",
             doc='Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, '
             '``"hit@10"``), or one string separated by commas.  None for mAP, mINP, the protocol\'s own AP and its CMC '
-            "at 1, 5, 10.  If you ask only for metrics at k and MRR, only the nearest positives are ranked, and queries "
-            "have no AP and INP.",
+            "at 1, 5, 10.  If you ask only for metrics at k and MRR, only the nearest positives are ranked, and "
+            "queries have no AP and INP.",
         ),
     ]
     max_rank: Annotated[
@@ -148,8 +148,8 @@ class _Conventions(TypedDict, total=False):
             "column. A group ranks where its nearest kept item does. CMC:pid does so only for the CMC.",
             doc='Rank groups of gallery items that share a label instead of single items: ``"pid"``, ``"camid"`` or a '
             "label column of the gallery.  A group ranks where its nearest kept item does, and is relevant if any kept "
-            'item is.  ``"CMC:pid"`` does so only for the CMC (SYSU-MM01, LLCM).  None follows the protocol, which ranks '
-            "items unless it has a ``collapse``.",
+            'item is.  ``"CMC:pid"`` does so only for the CMC (SYSU-MM01, LLCM).  None follows the protocol, which '
+            "ranks items unless it has a ``collapse``.",
         ),
     ]
     ground_truth: Annotated[
@@ -186,8 +186,8 @@ class _OfFeatures(TypedDict, total=False):
             help="Expand queries or gallery first, such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see "
             "`reid-dist list expansions`.",
             doc='Query expansion or gallery augmentation, applied first, such as ``"alpha_qe(k=5,alpha=3)"`` or '
-            '``"dba(k=5)+aqe(k=3)"``.  Under a Euclidean distance, an expansion that gives rows of length 1 on one '
-            "side alone is refused, unless the rows of the other side have length 1 already.",
+            '``"dba(k=5)+aqe(k=3)"``.  Under a Euclidean distance, an expansion that gives rows of length 1 on only '
+            "one side is refused, unless the rows of the other side already have length 1.",
         ),
     ]
     rerank: Annotated[

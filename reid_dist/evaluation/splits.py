@@ -248,26 +248,26 @@ def evaluate_splits(
     progress: Shown = None,
     **options: Unpack[SplitEvaluationOptions],
 ) -> SplitReport:
-    """Evaluate on several galleries, drawn at random or listed, exactly each time.
+    """Evaluate exactly on several galleries, drawn at random or listed.
 
     Parameters
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     rows
-        Rows of every split in place of draws: a file as `reid_dist.stores.importers.row_lists` describes it, or a
-        list with one entry per split, ``{"gallery": […], "query": […]}`` or the gallery rows alone; all queries where
-        there is no ``query``.  Of the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first `per_identity`
-        images are the gallery.
+        Rows of every split, instead of random draws: a file as described in `reid_dist.stores.importers.row_lists`, or
+        a list with one entry per split, either ``{"gallery": […], "query": […]}`` or only the gallery rows.  Without
+        ``query``, all queries are used.  With the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first
+        `per_identity` images are the gallery.
     seed
-        Of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
+        Random seed of the draw, 0 to 2**64 - 1; also passed to `evaluate`.
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory that all workers share; None for a temporary one.  What is put there is removed in the end; of a run
-        that breaks, what is finished stays, and the same run goes on from there.
+        Directory visible to every worker; None uses a temporary directory.  Its contents are removed at the end.  If a
+        run fails, finished splits are kept, and the same call resumes from them.
     progress
-        As in `evaluate`, of finished splits: one stage, ``"splits"``.
+        As in `evaluate`, with one stage, ``"splits"``, that counts finished splits.
     **options
         As in `evaluate`; options that request more than metrics, or name rows of one gallery, are refused.
 
@@ -281,7 +281,7 @@ def evaluate_splits(
     UnknownNameError
         For a protocol, distance or metric that does not exist.
     InputError
-        For sets or options that cannot be evaluated so, or that do not exist; for a split in which no query is valid.
+        If the sets or options do not exist or cannot be combined, or if a split has no valid query.
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """
