@@ -587,8 +587,8 @@ class PoolOptions(TypedDict, total=False):
             default=False,
             recorded=False,
             help="Keep zero vectors; otherwise they are refused.",
-            doc="Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; both are refused "
-            "otherwise.  Recorded in the pooled set.",
+            doc="Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; otherwise both "
+            "are refused.  Recorded in the pooled set.",
         ),
     ]
     dtype: Annotated[
@@ -599,7 +599,7 @@ class PoolOptions(TypedDict, total=False):
             recorded=False,
             help="Type of the pooled rows.",
             doc='Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a '
-            "float16 source as well: the mean of many rows has the higher precision.",
+            "float16 source as well, because the mean of many rows is more precise.",
         ),
     ]
 

@@ -73,16 +73,16 @@ class Accuracy:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class PairResult(Result):
-    """Verification over listed pairs.
+    """Result of verification over listed pairs.
 
     Attributes
     ----------
     metrics
         Value by name of metric.
     thresholds
-        Distance below which pairs are accepted, by name of metric; infinite if all are accepted.
+        Distance below which pairs are accepted, by metric name; infinite if all are accepted.
     accuracy
-        Share of pairs on the right side of the threshold.
+        Share of pairs that are decided correctly.
     counts
         ``n_genuine`` and ``n_impostor``.
     curves

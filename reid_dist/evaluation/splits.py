@@ -127,21 +127,21 @@ class SplitReport(SeriesReport):
     per_split
         Value of every split by name, (n_splits,) float64.
     counts
-        ``n_query``, ``n_valid``, ``n_gallery``: a list with one entry per split.  ``n_identity``: identities of the
-        draw, or of listed galleries; of a draw also ``n_groups``: identities, or pairs of identity and camera, that it
-        draws from; ``n_short``: those that have fewer rows than are drawn; ``n_junk_rows``: gallery rows of pid -1,
-        which stay out.
+        ``n_query``, ``n_valid``, ``n_gallery``: a list with one entry per split.  ``n_identity``: identities in the
+        draw or in the listed galleries.  Draws also have ``n_groups``: the identities, or pairs of identity and camera,
+        from which rows are drawn; ``n_short``: those with fewer rows than are drawn; and ``n_junk_rows``: gallery rows
+        of pid -1, which are left out.
     digests
         ``query``, ``gallery``: content digests of the sets of every split; ``result``: their result digests.
     draw
-        How the galleries were drawn, with every parameter, or where their rows were listed.
+        How the galleries were drawn, with every parameter, or the source of the listed rows.
     benchmark
         The benchmark with its source; None for none.
 
     Raises
     ------
     InputError
-        If the three mappings of values do not belong together.
+        If the three mappings of values are inconsistent.
     """
 
     _what = "report of splits"
@@ -190,14 +190,14 @@ class SplitReport(SeriesReport):
 
     @property
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: the split with the smallest share of valid queries decides."""
+        """Findings about weak evidence, from the split with the smallest share of valid queries."""
         counts = self.counts
         pairs = zip(counts["n_valid"], counts["n_query"], strict=True)
         n_valid, n_query = min(pairs, key=lambda pair: pair[0] / pair[1])
         return weak_evidence({"n_valid": n_valid, "n_query": n_query}, self.protocol, counts["n_identity"])
 
     def tables(self) -> Sequence[Table]:
-        """Return mean, spread and ends of every metric, with what they rest on below, and the values of each split."""
+        """Return mean, spread, minimum and maximum of every metric with counts below, and the values of each split."""
         metrics, splits = split_tables(self.to_dict())
         counts = self.counts
         facts = {

@@ -120,15 +120,15 @@ class SweepReport(SeriesReport):
     kind
         ``expand``, ``rerank`` or ``fuse``.
     method
-        What was swept: its spec as given, and the values of all parameters that were not swept.
+        The swept method: its spec as given, and the values of all fixed parameters.
     parameters
-        Values of each parameter that was swept, by name.
+        Values of each swept parameter, by name.
     rows
-        One mapping per point, in the order of the grid (the last parameter changes fastest): ``parameters``, its
-        values by name; ``metrics``, value by name; ``name``, its spec with every parameter; ``digest``, the result
-        digest of its evaluation; ``seconds``, how long that took.
+        One mapping per point, in the order of the grid (the last parameter changes fastest): ``parameters`` and
+        ``metrics``, values by name; ``name``, the spec with every parameter; ``digest``, the result digest of the
+        evaluation; ``seconds``, its duration.
     counts
-        As in a `reid_dist.reports.Report`; they are the same at every point.
+        As in a `reid_dist.reports.Report`; the same at every point.
 
     Raises
     ------
@@ -170,9 +170,9 @@ class SweepReport(SeriesReport):
 
     @cached_property
     def best(self) -> dict[str, dict[str, Any]]:
-        """The best point by metric: ``row``, ``parameters`` and ``value``; of several, the first of the grid.
+        """The best point of each metric: ``row``, ``parameters`` and ``value``; the first point in the grid on ties.
 
-        A metric that is undefined everywhere has none.
+        A metric that is undefined at every point has no best point.
         """
         found = ByMetric[dict[str, Any]]()
         for name in self.metric_names:
@@ -199,7 +199,7 @@ class SweepReport(SeriesReport):
         return weak_evidence(self.counts, self.protocol, self.counts.get("n_identities"))
 
     def tables(self) -> Sequence[Table]:
-        """Return the metrics at all points, with what they rest on below."""
+        """Return the metrics at all points, with the counts below."""
         best = (
             f"{name} {metric_value(name, found['value'])} at "
             + ", ".join(f"{key} {value_text(value)}" for key, value in found["parameters"].items())

@@ -97,11 +97,11 @@ class RunAverage(Result):
     runs
         The runs, in the order in which they were given.
     metrics
-        One entry for each metric that all runs have.
+        One entry per metric that all runs have.
     level
-        Nominal coverage of the intervals.
+        Confidence level of the intervals.
     conditions
-        Conventions that should have been equal and are not; empty unless ``allow_different`` let them pass.
+        Conventions that differ between the runs; empty unless ``allow_different`` is set.
     notes
         Remarks on the validity of the numbers.
     """
@@ -118,7 +118,7 @@ class RunAverage(Result):
         return len(self.runs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the averages as plain Python values; what is not a finite number is None."""
+        """Return the averages as plain Python values; numbers that are not finite become None."""
         described: dict[str, Any] = plain(asdict(self))
         for metric in described["metrics"]:
             metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
@@ -126,7 +126,7 @@ class RunAverage(Result):
         return {"schema": SCHEMA} | described | {"metrics": named, "notes": plain(self.notes)}
 
     def tables(self) -> Sequence[Table]:
-        """Return mean, spread, ends and interval of every metric, and the values of every run."""
+        """Return mean, spread, minimum, maximum and interval of every metric, and the values of every run."""
         return [self._metrics(), self._values()]
 
     def _metrics(self) -> Table:
