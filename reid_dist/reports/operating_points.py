@@ -68,7 +68,7 @@ class OperatingPoints(DocumentReport):
     schema = 2
     _what = "report of operating points"
     # A run with damaged points beside it is whole without them.
-    _remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"
+    _remedy = f"delete {DOCUMENT}, and run `reid-dist thresholds` again"
     document = DOCUMENT
     page = PAGE
 

@@ -231,7 +231,7 @@ class Comparison(Result):
         for role, name, digest in zip(("baseline", "candidate"), self.names, digests, strict=True):
             yield Note(f"{name} ({digest[:_DIGEST_DIGITS]})", role)
         if self.identical:
-            yield Note("identical: the same result, to the last bit", "")
+            yield Note("identical: all values are bit-identical", "")
         yield Note(f"{integer(self.n_paired)} paired of {integer(self.n_query)}", "queries")
         for title, differences in (("compared", self.options), ("differs", self.conditions)):
             yield from (Note(each.arrow, title) for each in differences)
@@ -245,8 +245,8 @@ class Comparison(Result):
             queries = [*(("lost", each) for each in metric.lost), *(("gained", each) for each in metric.gained)]
             if queries:
                 yield Table(
-                    title=f"{metric.name}: {metric.n_lost:,} queries lost, {metric.n_gained:,} gained; those that "
-                    "changed most",
+                    title=f"{metric.name}: {metric.n_lost:,} queries lost, {metric.n_gained:,} gained; the largest "
+                    "changes",
                     columns=[
                         Column("", Kind.NAME),
                         *(Column(head) for head in ("query row", "pid", "camid", "baseline", "candidate", "change")),

@@ -222,7 +222,7 @@ def _with_verdict(
 ) -> MetricComparison:
     interval = confidence.intervals[metric.name]
     if not interval.is_known:
-        return replace(metric, untested="fewer than two identities or queries to draw from")
+        return replace(metric, untested="fewer than two identities or queries to resample")
     verdict = verdict_of(
         metric.difference,
         interval,

@@ -315,5 +315,5 @@ def _notes(
     if len(reports) > 1:
         n_pairs = math.comb(len(reports), 2)
         if (needed := math.ceil(2 * n_pairs / (1 - draws.level))) > draws.n_resamples:
-            yield f"{integer(draws.n_resamples)} draws cannot show one difference of so many; draw {integer(needed)}"
+            yield f"{integer(draws.n_resamples)} resamples are too few for so many comparisons; use {integer(needed)}"
     yield from map(str, few_units(n_units, draws.unit))
