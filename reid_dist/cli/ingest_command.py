@@ -186,7 +186,7 @@ def command(source: str, output: str, **options: Any) -> None:
 
     Common array names are recognised: features, feats, f or embeddings; pids, labels, ids, person_ids or vehicle_ids;
     camids, cams or cameras; item_ids; image_paths, img_paths, paths or filenames; columns/NAME for your own labels.
-    With two sides, the names begin with query_ and gallery_, or with q_ and g_. Give other names by options. A
+    With two sides, the names begin with query_ and gallery_, or with q_ and g_. Use the options for other names. A
     dictionary from file names to tensors is a set with image_paths.
 
     If the source has no identities, they are read from image names such as 0002_c1s1_000451_03.jpg, either in the

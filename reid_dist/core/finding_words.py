@@ -219,7 +219,7 @@ def _narrow_intervals(n_units: int, unit: str, enough: int, rates: Sequence[str]
     if n_units == 1:
         return f"{of}{counted(n_units, unit)} is not enough for an interval: there is nothing to resample"
     return (
-        f"{of}{counted(n_units, unit)} are few, so the intervals are too narrow (95 % intervals contain the true mean "
+        f"{of}with only {counted(n_units, unit)}, the intervals are too narrow (95 % intervals contain the true mean "
         f"in about 73 % of cases with 3, in 83 % with 5; from {enough} on they nearly reach their level)"
     )
 
@@ -298,7 +298,8 @@ def _several_versions(what: str, values: Sequence[tuple[str, Sequence[str]]]) ->
 # ---- all codes -------------------------------------------------------------------------------------------------------
 
 _NO_CAMERAS: Final = (
-    "conventions of cameras (market1501, market1501_matlab, allshots, cuhk03, cuhk03_separate_cameras) are left out"
+    "conventions that depend on cameras (market1501, market1501_matlab, allshots, cuhk03, cuhk03_separate_cameras) "
+    "are left out"
 )
 _APART: Final = "no query camera is in the gallery: query cameras {query:few} and gallery cameras {gallery:few}"
 
@@ -382,8 +383,8 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "unlike_camids": f"{{why}}: {_NO_CAMERAS}",
     "no_single_shot": "conventions of CUHK03 (CMC_single_shot) are left out; add them with --single-shot or "
     "single_shot=True",
-    "no_same_set": "{n:#query} {n:is} in the gallery as well, by {by:item}: conventions without own rows (same_set) "
-    "are left out; to include them, pass the paths as item_ids on both sides",
+    "no_same_set": "{n:#query} {n:is} also in the gallery (same {by:item}), so conventions without own rows "
+    "(same_set) are left out; to include them, pass the paths as item_ids on both sides",
     "pid_is_absent": "no gallery row has pid {pid}, so it makes no difference whether such rows are junk",
     "unfit_distance": "the distance {distance} is left out: {why}",
     "no_valid_query_under": "left out, because no query has a relevant item: {conventions:semicolons}",

@@ -195,7 +195,7 @@ class SweepReport(SeriesReport):
 
     @property
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        """Findings about weak evidence: few valid queries, few identities."""
         return weak_evidence(self.counts, self.protocol, self.counts.get("n_identities"))
 
     def tables(self) -> Sequence[Table]:

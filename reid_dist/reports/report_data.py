@@ -215,7 +215,7 @@ class ReportData(DocumentReport):
 
     @property
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        """Findings about weak evidence: few valid queries, few identities."""
         return weak_evidence(self.counts, self.protocol, self.n_identities)
 
     def per_query_headline(self, role: str) -> MetricFamily:

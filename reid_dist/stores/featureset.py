@@ -236,7 +236,7 @@ class FeatureSet(LabelledSet, ABC):
 
         Rows are read and verified in place, from the store of this set, by workers as well.  Workers get the row
         numbers: one bit for each row of this set if they ascend, 8 bytes for each row taken otherwise.  Rows in
-        ascending order are as fast to read as in this set; rows in another order are looked up all over the store.
+        ascending order are as fast to read as in this set; rows in any other order need random access to the store.
 
         The content digest equals that of a set created directly from these rows and labels, so equal sets share results
         and workspaces.  It is computed at first use, for instance by `evaluate`, which then reads all rows of the new

@@ -65,7 +65,7 @@ class RunTable(TableData, Result):
         return ShownRuns(self, intervals, letters).to_markdown(notes=notes)
 
     def to_latex(self, *, notes: str = "full", intervals: bool = False, letters: bool = False) -> str:
-        """Return one ``tabular`` per group for a document that loads ``booktabs``, with its notes below it.
+        """Return one ``tabular`` per group with its notes below; load ``booktabs`` in your document.
 
         Parameters are as in `to_markdown`.
         """
