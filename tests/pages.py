@@ -52,7 +52,9 @@ class Page(HTMLParser):
         self.spans[place] = slice(self.spans[place].start, len(self.words))
 
     def handle_data(self, data: str) -> None:
-        if not self.open or self.tags[self.open[-1]][0] != "style":
+        if self.words and self.tags and self.tags[-1][0] == "wbr":
+            self.words[-1] += data  # a place where a word may break
+        elif not self.open or self.tags[self.open[-1]][0] != "style":
             self.words.append(data)
 
     @property

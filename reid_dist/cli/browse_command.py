@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.click_options import image_root_option
+
 
 @click.command("browse")
 @click.argument("run", type=click.Path(path_type=Path))
@@ -21,7 +23,7 @@ import click
 )
 @click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Items per list. Default: all in topk.npz.")
 @click.option("--no-pictures", is_flag=True, help="Show no pictures.")
-@click.option("--image-root", metavar="DIR", help="Base directory of picture paths. Default: that of the run.")
+@image_root_option
 @click.option("--query", metavar="STORE", help="New location of the query store, if moved.")
 @click.option("--gallery", metavar="STORE", help="New location of the gallery store, if moved.")
 @click.option(

@@ -312,6 +312,9 @@ test_options = _together(
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the resampling."),
 )
 
+image_root_option = click.option(
+    "--image-root", metavar="DIR", help="Where relative paths of pictures start. Default: where the run says."
+)
 
 chunk_option = option(
     "--chunk-rows",

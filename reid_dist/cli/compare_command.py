@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import test_options
+from reid_dist.cli.click_options import image_root_option, test_options
 from reid_dist.cli.result_place import ResultPlace, result_options
 from reid_dist.errors import ExitCode
 
@@ -32,8 +32,9 @@ from reid_dist.errors import ExitCode
     help="Smallest change of interest. [default: 0.005, half a point]",
 )
 @click.option("--allow-different", is_flag=True, help="Compare even if protocol or gallery differ.")
+@image_root_option
 @result_options("comparison")
-def command(baseline: Path, candidate: Path, place: ResultPlace, **options: Any) -> int:
+def command(baseline: Path, candidate: Path, image_root: str | None, place: ResultPlace, **options: Any) -> int:
     """Compare two runs query by query; the first is the baseline.
 
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
@@ -56,5 +57,5 @@ def command(baseline: Path, candidate: Path, place: ResultPlace, **options: Any)
     reports = [load_report(run) for run in (baseline, candidate)]
     given = {name: value for name, value in options.items() if value not in (None, ())}
     comparison = compare(*reports, names=[str(baseline), str(candidate)], **given)
-    place.deliver(ComparedRuns(comparison, reports))
+    place.deliver(ComparedRuns(comparison, reports, image_root))
     return ExitCode.REGRESSION if comparison.worse else ExitCode.DONE

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import test_options
+from reid_dist.cli.click_options import image_root_option, test_options
 from reid_dist.cli.result_place import ResultPlace, result_options
 
 
@@ -23,6 +23,7 @@ from reid_dist.cli.result_place import ResultPlace, result_options
 )
 @click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level; tests use 1 - level.")
 @test_options
+@image_root_option
 @result_options("table")
 def command(
     runs: tuple[Path, ...],

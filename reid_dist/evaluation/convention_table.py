@@ -355,7 +355,7 @@ class Conventions(Result):
             ]
             rows.append(["=" if near.matches else "", *numbers, self._convention(group)])
         return Table(
-            title="Conventions nearest to " + ", ".join(f"{each.metric} {each.number}" for each in self.targets),
+            title=self._answer(),
             columns=[
                 Column("", Kind.TEXT),
                 *(column for each in self.targets for column in (Column(each.metric, Kind.RESULT), Column("off by"))),
@@ -383,20 +383,25 @@ class Conventions(Result):
         return f"{metrics}; {first.setting.name}; {_under(first.distance, first.stages)}{by}"
 
     def _meanings(self) -> Iterator[Note]:
-        """What the targets may mean, and how many conventions give them."""
+        """What the targets may mean."""
         known = {row.metric for row in self.rows}
         for target in self.targets:
             meant = ", ".join(name for name in target.metrics if name in known)
             unit = " %" if target.scale == 100 else ""
             half = f"{float(target.scale * target.half):g}"
             yield Note(f"{target.metric} {target.number}{unit}, plus or minus {half}: {meant}", "target", True)
+        if self.matches:
+            yield Note("gives every target to its printed digits", "=", True)
+
+    def _answer(self) -> str:
+        """How many conventions give the targets."""
+        targets = ", ".join(f"{each.metric} {each.number}" for each in self.targets)
         n_matches = len(self.matches)
         together = "all targets" if len(self.targets) > 1 else "the target"
         found = f"{integer(n_matches)} of" if n_matches else "none of"
         give = "give" if n_matches > 1 else "gives"
-        marked = ", marked =" if n_matches else ""
         conventions = counted(len(self.candidates), "convention")
-        yield Note(f"{found} {conventions} {give} {together} to the printed digits{marked}", "matches", True)
+        return f"{targets}: {found} {conventions} {give} {together} to the printed digits"
 
     def _composed(self, shown: Sequence[Sequence[Candidate]]) -> Iterator[Note]:
         """How composed settings are reproduced."""

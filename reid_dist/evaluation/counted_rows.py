@@ -89,7 +89,8 @@ class CountedRows:
             names=ItemNames.of(*self.whole, None if topk is None else topk.index),
             counts=self.counts(report.counts),
             inputs=self.inputs,
-            data_problems=None if report.data_problems is None else self._pairs(report.data_problems),
+            data_problems=None if report.data_problems is None else self._problems(report.data_problems),
+            hardest=[self._pair(each) for each in report.hardest],
             notes=[*report.notes, self.note],
         )
 
@@ -108,17 +109,16 @@ class CountedRows:
             relevant=None if topk.relevant is None else widened(topk.relevant, False),
         )
 
-    def _pairs(self, problems: dict[str, Any]) -> dict[str, Any]:
+    def _problems(self, problems: dict[str, Any]) -> dict[str, Any]:
         """Likely errors of the data, with rows by their numbers in the whole sets."""
+        pairs = {kind: [self._pair(each) for each in problems[kind]] for kind in ("suspects", "duplicates")}
+        identities = [{**each, "queries": self.rows[0][each["queries"]].tolist()} for each in problems["identities"]]
+        return {**problems, **pairs, "identities": identities}
+
+    def _pair(self, pair: dict[str, Any]) -> dict[str, Any]:
+        """A query and a gallery item, with rows by their numbers in the whole sets."""
         near, far = self.rows
-        pairs = {
-            kind: [
-                {**pair, "query": int(near[pair["query"]]), "gallery": int(far[pair["gallery"]])}
-                for pair in problems[kind]
-            ]
-            for kind in ("suspects", "duplicates")
-        }
-        return {**problems, **pairs}
+        return {**pair, "query": int(near[pair["query"]]), "gallery": int(far[pair["gallery"]])}
 
 
 def _placed(values: NDArray[Any], rows: Int64, target: NDArray[Any]) -> NDArray[Any]:

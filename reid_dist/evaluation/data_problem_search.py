@@ -10,7 +10,6 @@ of their identity and camera.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from reid_dist.reports.failure_kinds import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.featureset import read_scattered
 from reid_dist.stores.kept_rows import FeatureArray
-from reid_dist.stores.labels import given_labels, joint_labels
+from reid_dist.stores.labels import given_labels, joint_labels, labels_as_given
 
 # Identities in a camera and in another one, at least, for its shift.
 _LEAST_IDENTITIES: Final = 10
@@ -44,26 +43,15 @@ def data_problems(query: LabelledSet, gallery: LabelledSet, ranked: RankedQuerie
     pids = joint_labels("pid", sides)
     found = find_data_problems(topk, CommonLabels(*pids), GenuinePairs(ranked.indptr, ranked.row, ranked.distance))
     for pair in (*found["suspects"], *found["duplicates"]):
-        pair |= _named(sides, (pair["query"], pair["gallery"]))
+        pair |= labels_as_given(sides, (pair["query"], pair["gallery"]))
     for each in found["identities"]:
         # Both have queries: the first one of each has the label as it was given.
         rows = [int((pids[0] == pid).argmax()) for pid in each["pids"]]
-        each |= {**_named((query, query), rows), "queries": rows}
+        each |= {**labels_as_given((query, query), rows), "queries": rows}
     shifts = camera_shifts(gallery) if isinstance(gallery, FeatureSet) else []
     for shift in shifts:
         shift["camid"] = given_labels(shift["camid"], gallery.camid_names)[0]
     return {**found, "cameras": shifts}
-
-
-def _named(sides: Sequence[LabelledSet], rows: Sequence[int]) -> dict[str, Any]:
-    """Labels of a row of each side as they were given, and file names where both sides have them."""
-    at = list(zip(sides, rows, strict=True))
-    names = {"pids": [given_labels(each.pids[[row]], each.pid_names)[0] for each, row in at]}
-    cameras = [(each.camids[[row]], each.camid_names) for each, row in at if each.camids is not None]
-    if len(cameras) == len(at):
-        names["camids"] = [given_labels(*each)[0] for each in cameras]
-    paths = [str(each.image_paths[row]) for each, row in at if each.image_paths is not None]
-    return names | ({"paths": paths} if len(paths) == len(at) else {})
 
 
 def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:

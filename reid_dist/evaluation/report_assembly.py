@@ -44,6 +44,7 @@ from reid_dist.reports import Report, TopK
 from reid_dist.reports.item_names import ItemNames
 from reid_dist.reports.notes import input_notes, label_notes, own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
+from reid_dist.stores.labels import labels_as_given
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     from reid_dist.engine.verification.measures import Verification
 
 Float64 = NDArray[np.float64]
+
+# Of both sides; some tens of megabytes.
+_MOST_PATHS = 200_000
 
 _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family.in_every_report}
 
@@ -113,7 +117,7 @@ def make_report(
     }
     confidence = _with_drawn(mean_intervals(values, query, checked), drawn, checked.metrics)
     topk = _topk(job, results.get(NearestRows), truth)
-    return Report(
+    report = Report(
         metrics=metrics,
         curves={
             **_curves(protocol, ranks, curves, checked.values["max_rank"], n_nearest),
@@ -148,6 +152,26 @@ def make_report(
             *input_notes(query, gallery),
         ],
     )
+    items = results.get(Ranks)
+    return report if items is None else replace(report, hardest=_hardest(report, query, gallery, items))
+
+
+def _hardest(report: Report, query: LabelledSet, gallery: LabelledSet, items: RankedQueries) -> list[dict[str, Any]]:
+    """The hardest queries, each with the nearest of its relevant items."""
+    nearest = items.indptr[:-1]
+    # Paths are read as a whole: with lists they were already, and without them if they are few.
+    with_paths = report.topk is not None or query.n_rows + gallery.n_rows <= _MOST_PATHS
+    return [
+        {
+            "query": row,
+            "gallery": int(items.row[nearest[row]]),
+            "rank": int(items.rank[nearest[row]]),
+            "distance": float(items.distance[nearest[row]]),
+            **labels_as_given((query, gallery), (row, int(items.row[nearest[row]])), with_paths=with_paths),
+        }
+        for row in report.hardest_queries().tolist()
+        if items.n_relevant[row]
+    ]
 
 
 def described_environment(

@@ -32,6 +32,7 @@ def _hits(ranked: RankedQueries, k: NDArray[np.int64] | int) -> Float64:
     "AP",
     "(1/n) sum_j j / r_j: rectangle rule, all positives in the denominator",
     "Zheng et al., ICCV 2015, as torchreid and fast-reid compute it; TREC `map`",
+    brief="AP: rectangle rule",
     explanation="Rectangle rule: the mean of j / r_j over the relevant items j = 1 … n at ranks r_j; all n are in the "
     "denominator.",
     never_rises=True,
@@ -47,6 +48,7 @@ def _average_precision(ranked: RankedQueries, _: int) -> Float64:
     "AP_trapezoid",
     "(1/n) sum_j (j / r_j + p_j) / 2, p_j the precision at rank r_j - 1 (1 at rank 1): trapezoid rule",
     "Philbin et al., CVPR 2007 (Oxford `compute_ap`), the original Market-1501 MATLAB code, revisitop",
+    brief="AP: trapezoid rule",
     explanation="Trapezoid rule: the mean of (j / r_j + precision at rank r_j - 1) / 2 over the relevant items "
     "j = 1 … n at ranks r_j; all n are in the denominator.",
     never_rises=True,
@@ -64,6 +66,7 @@ def _average_precision_trapezoid(ranked: RankedQueries, _: int) -> Float64:
     "INP",
     "n / r_n: how far down the hardest positive lies",
     "Ye et al., TPAMI 2021, eq. 3",
+    brief="INP: rank of the last match",
     never_rises=True,
     needs_last=True,
     headline="last",
@@ -78,6 +81,7 @@ def _inverse_negative_penalty(ranked: RankedQueries, _: int) -> Float64:
     "CMC@k",
     "[r_1 <= k]: a match among the first k",
     "Zheng et al., ICCV 2015; rank-k accuracy; Recall@k of metric learning (SOP, CUB-200, In-Shop)",
+    brief="CMC: rank of the first match",
     explanation="CMC@k: the share of queries that have a relevant item among the first k kept items. A list shorter "
     "than k holds its last value.",
     never_rises=True,
@@ -136,6 +140,7 @@ def _average_precision_at_r(ranked: RankedQueries, _: int) -> Float64:
     "CMC_allshots@k",
     "(1/n) sum_j [r_j - j + 1 <= k]: each match ranked among the negatives",
     "open-reid and cluster-contrast, `cmc` without `first_match_break`",
+    brief="CMC: ranks of all matches",
     explanation="CMC_allshots@k: every relevant item counts on its own; it is a hit when fewer than k negatives "
     "come before it. The mean is over the relevant items of a query, then over the queries.",
     never_rises=True,
@@ -279,6 +284,7 @@ for _family in (
         "CMC_single_shot@k",
         "mean_j P(K_j <= k - 1), K_j the identities of which a random kept item comes before positive j",
         "Li et al., CVPR 2014 (CUHK03); the expectation of torchreid's and open-reid's draws",
+        brief="CMC: one item of each identity",
         explanation="CMC_single_shot@k: the gallery keeps one item of every identity; a relevant item is a hit when it "
         "is among the first k of that gallery.",
         per_query_name="CMC_single_shot@k",

@@ -49,6 +49,8 @@ class MetricFamily:
         The formula or the definition, one line.
     source
         The paper or the program that it comes from.
+    brief
+        The convention in a few words without a formula, for headlines; empty for none.
     explanation
         Definition in sentences, for pages; empty for none.
     per_query_name
@@ -93,6 +95,7 @@ class MetricFamily:
     name: str
     summary: str
     source: str
+    brief: str = ""
     explanation: str = ""
     per_query_name: str = ""
     per_query: PerQuery | None = None

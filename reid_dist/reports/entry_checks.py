@@ -8,7 +8,7 @@ those read from ``report.json``.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.errors import InputError
@@ -67,6 +67,14 @@ def checked_problems(problems: Mapping[str, Any] | None) -> dict[str, Any] | Non
     checked = _described("data_problems", problems, (*kinds, *(f"n_{kind}" for kind in kinds), "cameras"))
     _require_counts("data_problems", [(f"n_{kind}", checked[f"n_{kind}"]) for kind in kinds])
     return checked
+
+
+def checked_hardest(hardest: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the hardest queries with their nearest relevant items as plain values."""
+    found = [_described("hardest", each, ("query", "gallery", "rank", "distance", "pids")) for each in hardest]
+    for each in found:
+        _require_counts("hardest", [(name, each[name]) for name in ("query", "gallery", "rank")])
+    return found
 
 
 def checked_breakdowns(breakdowns: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -37,13 +37,13 @@ _COUNTS = {
 }
 
 
-def render_html(report: ReportData) -> str:
+def render_html(report: ReportData, explorer: str = "") -> str:
     """Return the page of a report; the same report gives the same bytes.
 
     Its size does not grow with the number of queries: distributions are binned and lists are cut, with the count
-    of what was left out.
+    of what was left out.  Bars of histograms and hard queries lead to an `explorer` beside the page, if there is one.
     """
-    return page_environment().get_template("report.html.j2").render(_content(report))
+    return page_environment().get_template("report.html.j2").render(_content(report, explorer))
 
 
 def page_opening(
@@ -98,7 +98,7 @@ def load_templates() -> None:
         page_environment().get_template(f"{name}.html.j2")
 
 
-def _content(report: ReportData) -> dict[str, Any]:
+def _content(report: ReportData, explorer: str) -> dict[str, Any]:
     """Return everything that the template names, as text, numbers and drawn charts."""
     identities = report.n_identities
     entries = {name: getattr(report, name) for name in ("inputs", "environment", "result_digest")}
@@ -109,13 +109,14 @@ def _content(report: ReportData) -> dict[str, Any]:
         findings=report.findings,
         counted_at="counts",
     ) | {
-        "has_images": report.pictures is not None and bool(report.pictures.queries),
+        "has_images": report.pictures is not None and bool(report.pictures.queries or report.pictures.thumbnails),
         "headline": headline(report),
         "metrics": metric_table(report),
         "identities": None if identities is None else counted(identities, "identity"),
         "n_query": report.counts["n_query"],
         "n_valid": report.counts["n_valid"],
         "valid_share": formatting.share(report.counts["n_valid"], report.counts["n_query"]),
+        "explorer": explorer,
         "invalid_query": report.protocol.get("invalid_query", ""),
         "counts": _counts(report.counts),
         "invalid": invalid_queries(report),
@@ -124,9 +125,9 @@ def _content(report: ReportData) -> dict[str, Any]:
         "verification": verification(report),
         "operating": None if report.operating_points is None else operating_points(report.operating_points.to_dict()),
         "breakdowns": breakdowns(report),
-        "distributions": distributions(report),
+        "distributions": distributions(report, explorer),
         "problems": data_problems(report),
-        "hardest": hardest_table(report),
+        "hardest": hardest_table(report, explorer),
         "pictures": ranked_pictures(report),
         "in_words": in_words(report),
         "conventions": parameters(report),

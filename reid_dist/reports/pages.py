@@ -11,8 +11,8 @@ import jinja2
 
 from reid_dist.core import formatting
 from reid_dist.reports.plots.embedded import add_charts
+from reid_dist.reports.tabular.markup import breakable, html_notes
 from reid_dist.reports.tabular.markup import html as tabled
-from reid_dist.reports.tabular.markup import html_notes
 from reid_dist.reports.tabular.table import Table
 
 _HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
@@ -37,6 +37,7 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
     )
     environment.filters["integer"] = formatting.integer
     environment.filters["headings"] = _headings
+    environment.filters["breakable"] = breakable
     environment.filters["tabled"] = tabled
     environment.filters["paragraphs"] = html_notes
     add_charts(environment)

@@ -1,16 +1,16 @@
-"""The choice of queries for the pictures of a page, and their thumbnails.
+"""The choice of rows for the pictures of a page, and their thumbnails.
 
-Made from top-k lists alone, so a gallery of any size costs a handful of small files.
+Made from top-k lists and the rows that a report names, so a gallery of any size costs a handful of small files.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,12 @@ from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.thumbnails import NO_PILLOW, UnreadableImageError, pillow_is_there, thumbnail
+from reid_dist.reports.thumbnails import NO_PILLOW, Thumbnails, pillow_is_there
 from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores import LabelledSet
+
+Root: TypeAlias = str | os.PathLike[str]
+"""A directory where relative paths of pictures start."""
 
 _MOST_IMAGE_BYTES = 4_000_000  # of thumbnails in all; a few kilobytes each
 
@@ -54,14 +57,16 @@ def make_pictures(
     chosen: Sequence[int] = (),
     n_hardest: int = 8,
     depth: int = 10,
-    root: str | os.PathLike[str] | None = None,
+    root: Root | Sequence[Root] | None = None,
+    tables: bool = True,
 ) -> Pictures:
-    """Collect thumbnails of queries and of the nearest items of their lists.
+    """Collect thumbnails of queries and of the nearest items of their lists, and of rows that `tables` of a page name.
 
-    The result has no queries, and a note on the reason, where there are no lists, no paths, no Pillow, or no picture
-    that can be read.  No query is added once the thumbnails have 4 MB; the note counts those left out for that.
-    `chosen` are query rows to show before the hardest ones; relative paths start at `root`, by default the current
-    directory.
+    A query without a right item at the head of its list is followed by its nearest right item, where the report or the
+    list has it.  The result has no queries, and a note on the reason, where there are no lists, no paths, no Pillow, or
+    no picture that can be read.  No query is added once the thumbnails have 4 MB; the note counts those left out for
+    that.  `chosen` are query rows to show before the hardest ones; relative paths start at `root`, by default the
+    current directory, or at the first of several that has the picture.
     """
     topk = report.topk
     if topk is None:
@@ -70,28 +75,41 @@ def make_pictures(
     for row in chosen:
         if not 0 <= row < n_query:
             raise InputError(f"chosen query row {row} is none of the {n_query} queries (rows count from 0)")
-    for side, images in (("query", query), ("gallery", gallery)):
+    sides = {"query": query, "gallery": gallery}
+    for side, images in sides.items():
         if images.paths is None:
             return Pictures(note=f"No pictures: the {side} set has no image paths.")
     if not pillow_is_there():
         return Pictures(note=f"No pictures: {NO_PILLOW}.")
     query.require_rows("query", n_query)
     gallery.require_rows("gallery", int(topk.index.max(initial=-1)) + 1)
-    reader = _Reader(Path() if root is None else Path(root))
+    roots = [root] if isinstance(root, str | os.PathLike) else ["."] if root is None else root
+    reader = _Reader(sides, [*map(Path, roots)])
     wanted = [(int(row), "chosen") for row in dict.fromkeys(chosen)]
     wanted += [(int(row), "hardest") for row in _hardest(report, topk, n_hardest) if row not in set(chosen)]
+    right = {each["query"]: each for each in report.hardest}
     shown: list[RankedPictures] = []
     for row, reason in wanted:
-        if reader.n_bytes > _MOST_IMAGE_BYTES:
+        if reader.is_full:
             break
-        picture = reader.picture(query, row, mark="query")
-        items = tuple(reader.picture(gallery, **item) for item in _items(topk, row, depth))
-        shown.append(RankedPictures(reason=reason, query=picture, items=items))
-    if reader.n_read == 0 and reader.n_failed:
-        return Pictures(
-            note=f"No pictures: none of {reader.n_failed} could be read; the first: {reader.first_failure}."
+        items = list(_items(topk, row))
+        head, rest = items[:depth], items[depth:]
+        nearest = None
+        if not any(item["mark"] == "right" for item in head):
+            nearest = next((item for item in rest if item["mark"] == "right"), None) or _nearest_right(right.get(row))
+        shown.append(
+            RankedPictures(
+                reason=reason,
+                query=reader.picture("query", row, mark="query"),
+                items=tuple(reader.picture("gallery", **item) for item in head),
+                right=None if nearest is None else reader.picture("gallery", **nearest),
+            )
         )
-    return Pictures(queries=tuple(shown), note=_note(reader, len(wanted) - len(shown)))
+    thumbnails = reader.thumbnails(_named_rows(report) if tables else ())
+    found = reader.found
+    if found.n_read == 0 and found.n_failed:
+        return Pictures(note=f"No pictures: none of {found.n_failed} could be read; the first: {found.first_failure}.")
+    return Pictures(queries=tuple(shown), note=_note(found, len(wanted) - len(shown)), thumbnails=thumbnails)
 
 
 def _hardest(report: ReportData, topk: TopK, n_most: int) -> NDArray[np.int64]:
@@ -109,11 +127,10 @@ def _hardest(report: ReportData, topk: TopK, n_most: int) -> NDArray[np.int64]:
     return np.argsort(-first, kind="stable")[:n_most]
 
 
-def _items(topk: TopK, row: int, depth: int) -> Iterator[dict[str, Any]]:
-    """Row, mark, rank and distance of the head of one list; an absent entry ends it."""
+def _items(topk: TopK, row: int) -> Iterator[dict[str, Any]]:
+    """Row, mark, rank and distance of the items of one list; an absent entry ends it."""
     rank = 0
-    marks = topk.marks(slice(row, row + 1))[0, :depth].tolist()
-    for place, mark in enumerate(marks):
+    for place, mark in enumerate(topk.marks(slice(row, row + 1))[0].tolist()):
         if not mark:
             return
         distance = float(topk.distance[row, place])
@@ -126,43 +143,66 @@ def _items(topk: TopK, row: int, depth: int) -> Iterator[dict[str, Any]]:
         }
 
 
+def _nearest_right(pair: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The nearest relevant item of a query as `_items` has it, from its entry in a report."""
+    if pair is None:
+        return None
+    return {"row": pair["gallery"], "mark": "right", "rank": pair["rank"], "distance": pair["distance"]}
+
+
+def _named_rows(report: ReportData) -> Iterator[tuple[str, int]]:
+    """Side and row of all that tables of likely errors and of the hardest queries name."""
+    problems = report.data_problems or {}
+    for each in problems.get("identities", ()):
+        yield from (("query", row) for row in each["queries"])
+    for pair in (*problems.get("suspects", ()), *problems.get("duplicates", ()), *report.hardest):
+        yield from ((side, pair[side]) for side in ("query", "gallery"))
+
+
 class _Reader:
-    """Reads thumbnails, relative paths from `root`, and counts them."""
+    """Makes pictures of rows, until their thumbnails have some megabytes."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.n_bytes = self.n_read = self.n_failed = 0
-        self.first_failure = ""
+    def __init__(self, sides: Mapping[str, ImageSet], roots: Sequence[Path]) -> None:
+        self._sides, self._n_bytes = sides, 0
+        self.found = Thumbnails({side: images.paths for side, images in sides.items()}, roots)
 
-    def picture(self, images: ImageSet, row: int, **described: Any) -> Picture:
-        paths, camids = images.paths, images.camids
+    @property
+    def is_full(self) -> bool:
+        """Whether no more pictures are added."""
+        return self._n_bytes > _MOST_IMAGE_BYTES
+
+    def picture(self, side: str, row: int, **described: Any) -> Picture:
+        """Return a row with its labels, the name of its file and its thumbnail."""
+        images = self._sides[side]
         return Picture(
             row=row,
             pid=int(images.pids[row]),
-            camid=None if camids is None else int(camids[row]),
-            image=self._read("" if paths is None else str(paths[row])),
+            camid=None if images.camids is None else int(images.camids[row]),
+            file="" if images.paths is None else str(images.paths[row]),
+            image=self._image(side, row),
             **described,
         )
 
-    def _read(self, path: str) -> bytes | None:
-        try:
-            if not path:
-                raise UnreadableImageError("empty path")
-            image = thumbnail(self.root / path)
-        except UnreadableImageError as error:
-            self.n_failed += 1
-            self.first_failure = self.first_failure or f"{path!r}: {error}"
-            return None
-        self.n_read += 1
-        self.n_bytes += len(image)
+    def thumbnails(self, named: Iterable[tuple[str, int]]) -> dict[str, dict[int, bytes]]:
+        """Return thumbnails of rows by side and row."""
+        images: dict[str, dict[int, bytes]] = {}
+        for side, row in dict.fromkeys(named):
+            image = None if self.is_full else self._image(side, row)
+            if image is not None:
+                images.setdefault(side, {})[row] = image
+        return images
+
+    def _image(self, side: str, row: int) -> bytes | None:
+        image = self.found.get(side, row)
+        self._n_bytes += len(image or b"")
         return image
 
 
-def _note(reader: _Reader, n_left_out: int) -> str:
+def _note(found: Thumbnails, n_left_out: int) -> str:
     parts = []
-    if reader.n_failed:
-        of = reader.n_failed + reader.n_read
-        parts.append(f"{reader.n_failed} of {of} pictures could not be read; the first: {reader.first_failure}.")
+    if found.n_failed:
+        of = found.n_failed + found.n_read
+        parts.append(f"{found.n_failed} of {of} pictures could not be read; the first: {found.first_failure}.")
     if n_left_out:
         parts.append(
             f"{counted(n_left_out, 'more query')} left out: the pictures fill {_MOST_IMAGE_BYTES // 10**6} MB."

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
@@ -27,8 +28,8 @@ _JPEG_START = b"\xff\xd8\xff"
 class Picture:
     """A query, or one item of its list.
 
-    The rank counts from 1 after junk is removed, and is None for junk and for a query; `image` is a JPEG, None where
-    the picture cannot be read.
+    The rank counts from 1 after junk is removed, and is None for junk and for a query; `file` is its name, "" where it
+    is not known; `image` is a JPEG, None where the picture cannot be read.
     """
 
     row: int
@@ -37,6 +38,7 @@ class Picture:
     pid: int | None = None
     camid: int | None = None
     distance: float | None = None
+    file: str = ""
     image: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -45,19 +47,22 @@ class Picture:
         for name in ("row", "rank", "pid", "camid"):
             _require(name, getattr(self, name), int, optional=name != "row")
         _require("distance", self.distance, float, optional=True)
-        _require("image", self.image, bytes, optional=True)
-        # It goes into the page as it is: nothing that only calls itself a picture.
-        if self.image is not None and not self.image.startswith(_JPEG_START):
-            raise InputError("image of a picture must be a JPEG")
+        _require("file", self.file, str)
+        if self.image is not None:
+            _require_jpeg(self.image)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankedPictures:
-    """A query and the head of its list, nearest first, junk included; the reason is ``hardest`` or ``chosen``."""
+    """A query and the head of its list, nearest first, junk included; the reason is ``hardest`` or ``chosen``.
+
+    `right` is the nearest right item where the head holds none and it is known.
+    """
 
     reason: str
     query: Picture
     items: tuple[Picture, ...]
+    right: Picture | None = None
 
     def __post_init__(self) -> None:
         if self.reason not in _REASONS:
@@ -66,18 +71,40 @@ class RankedPictures:
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """Pictures of a page: chosen queries, then the hardest ones, and a note on what is missing, or ""."""
+    """Pictures of a page: chosen queries, then the hardest ones, and a note on what is missing, or "".
+
+    `thumbnails` are JPEGs by side (``query``, ``gallery``) and row, of rows that tables of the page name.
+    """
 
     queries: tuple[RankedPictures, ...] = ()
     note: str = ""
+    thumbnails: Mapping[str, Mapping[int, bytes]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for images in self.thumbnails.values():
+            for image in images.values():
+                _require_jpeg(image)
+
+    def thumbnail(self, side: str, row: int) -> bytes | None:
+        """Return the picture of a row that a table names, if there is one."""
+        return self.thumbnails.get(side, {}).get(row)
 
     def to_json(self) -> str:
         """Return everything as ASCII JSON, images in base64."""
         queries = [
-            {"reason": shown.reason, "query": _written(shown.query), "items": [_written(item) for item in shown.items]}
+            {
+                "reason": shown.reason,
+                "query": _written(shown.query),
+                "items": [_written(item) for item in shown.items],
+                "right": None if shown.right is None else _written(shown.right),
+            }
             for shown in self.queries
         ]
-        return json.dumps({"note": self.note, "queries": queries}, indent=1) + "\n"
+        thumbnails = {
+            side: {str(row): _encoded(image) for row, image in images.items()}
+            for side, images in self.thumbnails.items()
+        }
+        return json.dumps({"note": self.note, "queries": queries, "thumbnails": thumbnails}, indent=1) + "\n"
 
     @property
     def digest(self) -> str:
@@ -97,9 +124,15 @@ class Pictures:
                         reason=shown["reason"],
                         query=_read(shown["query"]),
                         items=tuple(map(_read, shown["items"])),
+                        # Reports of earlier versions have neither these, nor thumbnails for tables.
+                        right=None if shown.get("right") is None else _read(shown["right"]),
                     )
                     for shown in document["queries"]
                 ),
+                thumbnails={
+                    side: {int(row): _decoded(image) for row, image in images.items()}
+                    for side, images in document.get("thumbnails", {}).items()
+                },
             )
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"pictures are not as they were written: {error!r}") from error
@@ -110,17 +143,29 @@ def _require(name: str, value: object, kind: type, *, optional: bool = False) ->
         raise InputError(f"{name} of a picture must be of type {kind.__name__}, found {value!r:.60}")
 
 
+def _require_jpeg(image: bytes) -> None:
+    # It goes into the page as it is: nothing that only calls itself a picture.
+    if not image.startswith(_JPEG_START):
+        raise InputError("image of a picture must be a JPEG")
+
+
 def _written(picture: Picture) -> dict[str, Any]:
-    image = None if picture.image is None else base64.b64encode(picture.image).decode("ascii")
-    return asdict(picture) | {"image": image}
+    return asdict(picture) | {"image": None if picture.image is None else _encoded(picture.image)}
 
 
 def _read(entry: dict[str, Any]) -> Picture:
     known = {part.name for part in fields(Picture)}
-    if set(entry) != known:
+    if set(entry) | {"file"} != known:
         raise InputError(f"a picture has {sorted(known)}, found {sorted(entry)}")
+    return Picture(**(entry | {"image": None if entry["image"] is None else _decoded(entry["image"])}))
+
+
+def _encoded(image: bytes) -> str:
+    return base64.b64encode(image).decode("ascii")
+
+
+def _decoded(text: str) -> bytes:
     try:
-        image = None if entry["image"] is None else base64.b64decode(entry["image"], validate=True)
+        return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise InputError(f"image of a picture is no base64: {error}") from error
-    return Picture(**(entry | {"image": image}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -79,6 +80,7 @@ def refuse_other_labels(report: ReportData, side: Role, found: LabelledSet | Non
         )
 
 
-def image_root_of(report: ReportData, given: str | os.PathLike[str] | None) -> Path:
-    """Where relative paths of pictures start: as given, or where the run says, or else the current directory."""
-    return Path(given if given is not None else report.spec.get("image_root") or ".")
+def image_roots(reports: Sequence[ReportData], given: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
+    """Directories where relative paths of pictures start: the given one, or those that runs say, in their order."""
+    roots = [given] if given is not None else [report.spec.get("image_root") or "." for report in reports]
+    return tuple(dict.fromkeys(map(Path, roots)))

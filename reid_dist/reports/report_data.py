@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import math
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from reid_dist.reports.entry_checks import (
     checked_bounds,
     checked_breakdowns,
     checked_confidence,
+    checked_hardest,
     checked_problems,
     checked_run,
     checked_verification,
@@ -45,6 +47,9 @@ from reid_dist.stores.archive import write_arrays
 
 if TYPE_CHECKING:
     from reid_dist.reports.ranked_pictures import Pictures
+
+HARDEST: Final = 20
+"""Queries in the entry `hardest`, and in tables of the hardest queries."""
 
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
 
@@ -102,6 +107,10 @@ class ReportData(DocumentReport):
     data_problems
         Likely label errors, duplicates and shifted cameras, if lists were requested; see
         :mod:`reid_dist.reports.data_problems`.  Not part of the digest.
+    hardest
+        The hardest queries, in their order, each with its nearest relevant item: ``query`` and ``gallery`` (rows),
+        ``rank``, ``distance``, ``pids`` and, where both sides have them, ``camids`` and file names ``paths`` of both.
+        Empty where items are not ranked one by one.  Not part of the digest.
     stage_changes
         Changes made by the stages before the ranking, if requested: ``level`` and ``unit`` of the intervals, and
         ``without``, with ``stages`` and ``metrics`` of each run that omits stages.  Not part of the digest.
@@ -154,6 +163,7 @@ class ReportData(DocumentReport):
     breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
     verification: dict[str, Any] | None = None
     data_problems: dict[str, Any] | None = None
+    hardest: list[dict[str, Any]] = field(default_factory=list)
     stage_changes: dict[str, Any] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     benchmark: dict[str, str] | None = None
@@ -185,6 +195,7 @@ class ReportData(DocumentReport):
         object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
         object.__setattr__(self, "verification", checked_verification(self.verification))
         object.__setattr__(self, "data_problems", checked_problems(self.data_problems))
+        object.__setattr__(self, "hardest", checked_hardest(self.hardest))
         object.__setattr__(self, "run", checked_run(self.run))
 
     @cached_property
@@ -223,7 +234,7 @@ class ReportData(DocumentReport):
         families = headline_families(role, str(self.protocol.get("ap_family")))
         return next((family for family in families if family.per_query_name in self.per_query), families[0])
 
-    def hardest_queries(self, n_most: int) -> NDArray[np.int64]:
+    def hardest_queries(self, n_most: int = HARDEST) -> NDArray[np.int64]:
         """Rows of the valid queries sorted by AP, then INP, then row, lowest first; empty without AP per query."""
         average = self.per_query.get(self.per_query_headline("average").per_query_name)
         if average is None:
@@ -280,8 +291,9 @@ class ReportData(DocumentReport):
         if pictures is not None:
             from reid_dist.reports.ranked_pictures import Pictures
 
-            entries["pictures"] = Pictures.from_json(read(PICTURES).decode("ascii"))
-            require_digest("pictures", entries["pictures"].digest, pictures["digest"])
+            text = read(PICTURES)
+            entries["pictures"] = Pictures.from_json(text.decode("ascii"))
+            require_digest("pictures", hashlib.sha256(text).hexdigest(), pictures["digest"])
         values = {
             "metrics": {name: restored_number(value) for name, value in entries["metrics"].items()},
             "curves": {name: np.array(values, dtype=np.float64) for name, values in entries["curves"].items()},
@@ -292,6 +304,8 @@ class ReportData(DocumentReport):
             target[name if position is None else position] = sign * math.inf
         return entries | {
             "operating_points": None,
+            # Reports of earlier versions do not have it.
+            "hardest": entries.get("hardest", []),
             "metrics": values["metrics"],
             "curves": values["curves"],
             "per_query": per_query,

@@ -11,7 +11,7 @@ from reid_dist.reports.documents import Summarised
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.reports.ranked_pictures import RankedPictures
-from reid_dist.reports.recorded_sides import SIDES, image_root_of, kept_rows, leaves_out, open_side, refuse_other_labels
+from reid_dist.reports.recorded_sides import SIDES, image_roots, kept_rows, leaves_out, open_side, refuse_other_labels
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.queries import picture_tiles, query_facts
 from reid_dist.reports.tabular.table import Column, Kind, Note, Table
@@ -44,9 +44,9 @@ class ShownQuery(Summarised):
         """Return the list as a table without pictures, as shown in a console."""
         return Table(
             title=self.title,
-            columns=[*(Column(head, Kind.TEXT) for head in ("item", "row", "labels")), Column("distance")],
+            columns=[*(Column(head, Kind.TEXT) for head in ("item", "row", "labels", "file")), Column("distance")],
             rows=[
-                [tile["sign"], tile["row"], ", ".join(tile["labels"]), tile["distance"] or "-"]
+                [tile["sign"], tile["row"], ", ".join(tile["labels"]), tile["file"], tile["distance"] or "-"]
                 for tile in picture_tiles(self.pictures)
             ],
             notes=[Note(self.note)] if self.note else [],
@@ -106,9 +106,8 @@ def show_query(
     for side, found in zip(SIDES, (near, far), strict=True):
         refuse_other_labels(report, side, found)
     images = [ImageSet.of(each) for each in (near, far)]
-    pictures = make_pictures(
-        report, *images, chosen=[row], n_hardest=0, depth=depth, root=image_root_of(report, image_root)
-    )
+    roots = image_roots([report], image_root)
+    pictures = make_pictures(report, *images, chosen=[row], n_hardest=0, depth=depth, root=roots, tables=False)
     if not pictures.queries:
         raise InputError(f"query row {row} cannot be shown. {pictures.note}")
     (shown,) = pictures.queries

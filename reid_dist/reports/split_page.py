@@ -50,7 +50,7 @@ def _card(document: Mapping[str, Any], name: str, n_splits: int) -> dict[str, st
         "name": name,
         "value": words.metric_value(name, restored_number(document["metrics"][name])),
         "interval": f"spread {spread}" if n_splits > 1 else "",
-        "words": words.metric_words(name, document["definitions"]),
+        "words": words.metric_brief(name, document["definitions"]),
     }
 
 

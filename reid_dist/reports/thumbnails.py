@@ -7,7 +7,7 @@ import stat
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -87,17 +87,33 @@ class Thumbnails:
     ----------
     paths
         Of the pictures by side, each of shape (n,); None for a side without pictures.
-    root
-        Where relative paths start.
+    roots
+        Where relative paths start: a picture is read from the first of these directories that has it.
+
+    Attributes
+    ----------
+    first_failure
+        The path and the reason of the first one that could not be read; empty if there is none.
     """
 
-    def __init__(self, paths: Mapping[str, NDArray[np.str_] | None], root: Path) -> None:
-        self._paths, self._root = dict(paths), root
+    def __init__(self, paths: Mapping[str, NDArray[np.str_] | None], roots: Sequence[Path]) -> None:
+        self._paths, self._roots = dict(paths), roots
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._n_bytes = 0
         self._lock = threading.Lock()
-        self.n_failed = 0
+        self._read: set[tuple[str, int]] = set()
+        self._failed: set[tuple[str, int]] = set()
         self.first_failure = ""
+
+    @property
+    def n_read(self) -> int:
+        """Number of pictures that were read."""
+        return len(self._read)
+
+    @property
+    def n_failed(self) -> int:
+        """Number of pictures that could not be read."""
+        return len(self._failed)
 
     def has(self, side: str) -> bool:
         """Whether there are pictures of a side."""
@@ -115,18 +131,29 @@ class Thumbnails:
                 return self._kept[key]
         path = str(paths[row])
         try:
-            if not path:
-                raise UnreadableImageError("empty path")
-            image = thumbnail(self._root / path)
+            image = self._found(path)
         except UnreadableImageError as error:
             with self._lock:
-                self.n_failed += 1
+                self._failed.add(key)
                 self.first_failure = self.first_failure or f"{path!r}: {error}"
             return None
         with self._lock:
+            self._read.add(key)
             if key not in self._kept:
                 self._kept[key] = image
                 self._n_bytes += len(image)
             while self._n_bytes > _MOST_KEPT_BYTES:
                 self._n_bytes -= len(self._kept.popitem(last=False)[1])
         return image
+
+    def _found(self, path: str) -> bytes:
+        """Read a picture below the first root that has it; the error of none is that below the first one."""
+        if not path:
+            raise UnreadableImageError("empty path")
+        first: UnreadableImageError | None = None
+        for root in self._roots:
+            try:
+                return thumbnail(root / path)
+            except UnreadableImageError as error:
+                first = first or error
+        raise first or UnreadableImageError("no directory of pictures")

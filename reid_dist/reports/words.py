@@ -44,6 +44,12 @@ def metric_words(name: str, definitions: Mapping[str, str]) -> str:
     return "" if family is None else family.summary
 
 
+def metric_brief(name: str, definitions: Mapping[str, str]) -> str:
+    """Return the convention of a metric for a headline: a few words in place of the usual formula."""
+    words, family = metric_words(name, definitions), metric_family(name)
+    return family.brief if family is not None and family.brief and words == family.summary else words
+
+
 def conventions_once(names: Sequence[str], definitions: Mapping[str, str]) -> list[str]:
     """Return the convention of every metric of a table in words; ``as CMC@1`` where one above it has the same.
 
@@ -77,6 +83,11 @@ def bounded_value(name: str, value: float, bounds: Sequence[float] | None) -> st
     else:
         between = f"between {low:.6g} and {high:.6g}"
     return between if math.isnan(value) else f"{metric_value(name, value)}, {between}"
+
+
+def distance(value: float | None) -> str:
+    """Return a distance with four decimals; empty for none."""
+    return "" if value is None else f"{value:.4f}"
 
 
 def interval(name: str, ends: Sequence[float | None] | None) -> str:

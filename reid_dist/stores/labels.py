@@ -616,3 +616,22 @@ class LabelledRows(LabelledSet):
 
     def __len__(self) -> int:
         return self.n_rows
+
+
+def labels_as_given(
+    sides: Sequence[LabelledSet], rows: Sequence[int], *, with_paths: bool = True
+) -> dict[str, list[int] | list[str]]:
+    """Labels of a row of each side as they were given: ``pids``, and if both have them ``camids`` and ``paths``."""
+    at = list(zip(sides, rows, strict=True))
+    names: dict[str, Any] = {"pids": [_as_given(each, "pid", each.pids[row]) for each, row in at]}
+    if all(each.camids is not None for each in sides):
+        names["camids"] = [_as_given(each, "camid", each.camids[row]) for each, row in at if each.camids is not None]
+    if with_paths and all("image_paths" in each._labels for each in sides):
+        names["paths"] = [str(each._labels["image_paths"][row]) for each, row in at]
+    return names
+
+
+def _as_given(labels: LabelledSet, name: str, number: np.int64) -> int | str:
+    # A tuple of all names would be made anew for every row.
+    names = labels._labels.get(_NUMBERED[f"{name}s"])
+    return int(number) if names is None else str(names[number - 1] if number > 0 else number)

@@ -414,6 +414,11 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("reports/browse/server.py", "if host not in (", "if host in ("),
         ("reports/browse/server.py", "not hmac.compare_digest(path[1], self.server.token)", "not path[1]"),
         ("reports/browse/subject.py", "loss=-pair.difference", "loss=pair.difference"),
+        ("reports/plots/curve_charts.py", "highs[:-1] -= 0.0002", "highs[:-1] -= 0"),
+        ("reports/pictures.py", "items[:depth], items[depth:]", "items[:depth], []"),
+        ("evaluation/report_assembly.py", "nearest = items.indptr[:-1]", "nearest = items.indptr[1:] - 1"),
+        ("evaluation/counted_rows.py", 'self.rows[0][each["queries"]].tolist()', 'each["queries"]'),
+        ("reports/thumbnails.py", "for root in self._roots:", "for root in self._roots[:1]:"),
     ],
     "device": [
         (

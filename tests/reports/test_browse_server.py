@@ -71,6 +71,17 @@ def test_files_under_the_token(server: ListServer, name: str, kind: str) -> None
     assert (head.status, head.content, head.headers["Content-Length"]) == (200, b"", str(len(answer.content)))
 
 
+def test_the_report_runs_nothing_and_holds_its_style(server: ListServer) -> None:
+    answer = ask(server, f"/{server.token}/report.html")
+    assert answer.status == 200
+    policies = answer.headers.get_all("Content-Security-Policy")
+    assert policies is not None
+    (policy,) = policies
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+    assert "style-src 'unsafe-inline'; img-src data:" in policy
+
+
 @pytest.mark.parametrize(
     "path",
     ["/", "/index.html", "/{wrong}/", "/{token}", "/{token}x/", "/{token}/../{token}/", "/{token}//",

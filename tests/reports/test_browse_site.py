@@ -138,7 +138,7 @@ def test_pictures_are_made_once_and_missing_ones_are_none(plain: Report, place: 
     assert first is not None
     assert first.startswith(b"\xff\xd8\xff")
     # Kept: not read again from where they were.
-    site.thumbnails._root = tmp_path
+    site.thumbnails._roots = (tmp_path,)
     assert site.content("pictures/query/0000/1.jpg") == first
     assert site.content("pictures/query/0000/2.jpg") is None
     assert site_of(plain, place).content("pictures/query/0000/7.jpg") is None
@@ -153,6 +153,36 @@ def test_pictures_kept_in_memory_are_bounded(plain: Report, place: Path, monkeyp
     assert 0 < sum(map(len, kept.values())) <= 2000
     assert list(kept)[-1] == ("query", 6)
     assert site.thumbnails.get("query", 1) == made[0]
+
+
+def test_the_style_is_complete(plain: Report, place: Path) -> None:
+    style = (site_of(plain, place).content("browse.css") or b"").decode()
+    assert "{%" not in style
+    assert ".tile.wrong img" in style
+    assert "#queries" in style or "#table" in style
+
+
+def test_bars_and_hard_queries_of_the_report_lead_to_their_lists(plain: Report, place: Path) -> None:
+    values = plain.per_query["AP"].copy()
+    # Values at the ends of bins are in one bin each.
+    values[:6] = [0.0, 0.05, 0.5, 0.95, 1.0, 0.15]
+    report = dataclasses.replace(plain, per_query={**plain.per_query, "AP": values})
+    text = (site_of(report, place).content("report.html") or b"").decode()
+    bars = re.findall(r'<a href="index.html#low=([\d.]+)&amp;high=([\d.]+)"><path[^>]*><title>[^:]*: (\d+) quer', text)
+    # As the explorer selects queries.
+    rounded = values.round(6)
+    selected = [
+        int(np.sum((rounded >= float(low) / 100 - 1e-6) & (rounded <= float(high) / 100 + 1e-6)))
+        for low, high, _ in bars
+    ]
+    assert selected == [int(count) for _, _, count in bars]
+    assert sum(selected) == np.isfinite(values).sum()
+    rows = re.findall(r'<a href="index.html#q=(\d+)">', text)
+    assert [*map(int, rows)] == report.hardest_queries().tolist()
+    assert 'href="report.html"' in (site_of(plain, place).content("index.html") or b"").decode()
+    # Elsewhere there is no explorer to lead to, and files of charts have no links.
+    assert "index.html" not in report.to_html()
+    assert text.count("index.html#low") == len(bars)
 
 
 def test_a_folder_has_the_files_of_the_server(plain: Report, place: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -45,6 +46,23 @@ def test_lists_of_both_runs_side_by_side(runs, monkeypatch):
     assert HOSTILE not in page
     # Pictures are for the page alone.
     assert "moved" not in table.to_dict()["groups"][0]
+
+
+def test_pictures_are_below_the_root_of_either_run_or_a_given_one(runs, tmp_path, monkeypatch):
+    # The first run was made elsewhere, so that only the second one says where its pictures are.
+    monkeypatch.chdir(tmp_path)
+    for name in ("plain", "other"):
+        shutil.copytree(runs / name, tmp_path / name)
+    first, second = loaded(tmp_path)
+    told = dataclasses.replace(second, spec={**second.spec, "image_root": str(runs)})
+
+    def shown(*reports, **options):
+        moved = compare_runs(reports, n_resamples=200, pictures=True, **options).groups[0].moved
+        return [sum(item.image is not None for item in each.items) for query in moved.queries for each in query.lists]
+
+    assert set(shown(first, second)) <= {0}
+    assert min(shown(first, told)) > 0
+    assert shown(first, second, image_root=runs) == shown(first, told)
 
 
 def test_without_lists_or_stores(runs, tmp_path, monkeypatch):

@@ -97,7 +97,7 @@ def test_lists_of_single_queries_fold(full_report: Report) -> None:
     assert "<details open>" in section(full_report.to_html(), "hardest")
     pictures = section(full_report.to_html(), "pictures")
     assert full_report.pictures is not None
-    assert pictures.count("<details") == len(full_report.pictures.queries)
+    assert pictures.count('<details class="sheet"') == len(full_report.pictures.queries)
 
 
 def test_a_convention_is_printed_once_for_a_family(report: Report) -> None:

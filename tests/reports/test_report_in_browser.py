@@ -22,6 +22,7 @@ from browser import (
 from full_report import confidence, write_images
 
 from reid_dist import FeatureSet, operating_points
+from reid_dist.core.findings import info
 from reid_dist.reports import ImageSet, Report, make_pictures
 
 pytestmark = needs_browser
@@ -48,7 +49,7 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
         n_query=50,
         n_invalid=5,
         metrics={**plain.metrics, long: 0.5},
-        notes=[long],
+        notes=[info("text", text=long)],
         protocol={**plain.protocol, "name": long, long: long},
         environment={long: long},
         timing={**plain.timing, long: 1.0},
@@ -74,6 +75,26 @@ def test_no_page_overflows(report: Report, full_report: Report, wide_report: Rep
     with_points = dataclasses.replace(report, operating_points=points)
     pages = [page.to_html() for page in (report, full_report, wide_report, points, with_points)]
     assert_no_page_overflows(pages, (320, 360, 600, 1200), tmp_path)
+
+
+@pytest.mark.slow
+def test_no_word_is_broken_on_a_phone(report: Report, full_report: Report, tmp_path: Path) -> None:
+    # Words are letters alone: file names break after their separators, and digests anywhere.
+    words = """
+    const range = page.createRange(), walker = page.createTreeWalker(page.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode;
+      if (node.parentElement.closest('svg, style, code, .hash') || /[0-9a-f]{24}/.test(node.data)) continue;
+      for (const word of node.data.matchAll(/[A-Za-z]{2,}/g)) {
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].map(each => Math.round(each.top)));
+        if (lines.size > 1) found.push(word[0]);
+      }
+    }
+    """
+    pages = [each.to_html() for each in (report, full_report)]
+    assert measured(pages, [420, 1300], words, tmp_path) == [[]] * 4
 
 
 @pytest.mark.slow

@@ -49,7 +49,8 @@ def test_everything_of_the_report_is_on_the_page(report: Report) -> None:
     for described in (report.protocol, report.distance, report.rerank, *report.inputs.values()):
         assert described is not None
         for value in described.values():
-            assert (", ".join(map(str, value)) if isinstance(value, list) else str(value)) in text
+            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            assert shown.casefold() in text.casefold()
     for words in ("2.4.6", "node-17", "11.3 s", "12 pairs", "distance, then gallery row", report.result_digest):
         assert words in text
     for reason, count in report.counts["n_invalid_by_reason"].items():

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from full_report import write_images
-from pages import Page, section
+from pages import Page, section, tables
 from PIL import Image
 
 from reid_dist.errors import DamagedStoreError, InputError
@@ -126,9 +126,37 @@ def test_paths_start_at_the_root_or_at_the_current_directory(
 ) -> None:
     by_root = collect()
     absolute = [str(tmp_path / name) for name in names]
-    assert collect(query=images(absolute[:3]), gallery=images(absolute[3:]), root="/nowhere") == by_root
+    made = collect(query=images(absolute[:3]), gallery=images(absolute[3:]), root="/nowhere")
+    assert [shown.query.image for shown in made.queries] == [shown.query.image for shown in by_root.queries]
+    assert {shown.query.file for shown in made.queries} == set(absolute[:3])
+    assert {shown.query.file for shown in by_root.queries} == set(names[:3])
+    assert collect(root=["/nowhere", tmp_path]) == by_root
     monkeypatch.chdir(tmp_path)
     assert collect(root=None) == by_root
+
+
+def test_a_list_without_a_right_item_is_followed_by_the_nearest_one(
+    make_report: Callable[..., Report], names: list[str], collect: Callable[..., Pictures]
+) -> None:
+    # The right item of query 0 at rank 3 is below the head of its list; that of query 1 is in the report alone.
+    nearest = {"query": 1, "gallery": 2, "rank": 4, "distance": 0.9, "pids": [1, 1]}
+    columns = {"AP": np.array([0.3, 0.25, 0.5])}
+    lists = dataclasses.replace(LISTS, relevant=np.array([[0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]], bool))
+    report = make_report(n_query=3, n_invalid=0, n_gallery=6, topk=lists, per_query=columns, hardest=[nearest])
+    found = {shown.query.row: shown.right for shown in collect(report, depth=3).queries}
+    below, beyond = found[0], found[1]
+    assert below is not None
+    assert (below.row, below.mark, below.rank, below.distance) == (1, "right", 3, 0.4)
+    assert beyond is not None
+    assert (beyond.row, beyond.mark, beyond.rank, beyond.distance, beyond.file) == (2, "right", 4, 0.9, names[3 + 2])
+    assert found[2] is None
+    # Thumbnails of rows that tables name.
+    made = collect(report)
+    assert made.thumbnail("query", 1) == made.queries[0].query.image
+    assert made.thumbnail("gallery", 2) == beyond.image
+    assert made.thumbnail("gallery", 1) is None
+    assert collect(report, tables=False).thumbnails == {}
+    assert Pictures.from_json(made.to_json()) == made
 
 
 def test_a_note_gives_the_reason_for_no_pictures(
@@ -140,7 +168,7 @@ def test_a_note_gives_the_reason_for_no_pictures(
     assert "the gallery set has no image paths" in collect(gallery=images(None)).note
     nothing = collect(query=images(lost[:3]), gallery=images(lost))
     assert nothing.queries == ()
-    assert "none of 14 could be read; the first: 'lost.jpg': No such file" in nothing.note
+    assert "none of 9 could be read; the first: 'lost.jpg': No such file" in nothing.note
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     assert "Pillow is not installed" in collect().note
     for paths in ({}, {"query": images(None), "gallery": images(None)}):
@@ -154,7 +182,7 @@ def test_a_note_gives_the_reason_for_no_pictures(
 def test_unreadable_pictures_are_counted(names: list[str], tmp_path: Path, collect: Callable[..., Pictures]) -> None:
     (tmp_path / names[3 + 2]).write_text("no picture")
     made = collect(gallery=images([*names[3:-1], ""]), chosen=[0, 1], n_hardest=0)
-    assert made.note.startswith("2 of 9 pictures could not be read; the first: '00005.jpg': cannot identify")
+    assert made.note.startswith("2 of 8 pictures could not be read; the first: '00005.jpg': cannot identify")
     assert [item.image is None for item in made.queries[0].items] == [True, False, False, False]
     assert made.queries[1].items[0].image is None
 
@@ -243,6 +271,44 @@ def test_the_page_marks_with_signs_and_words(
         made.queries[0].items, re.findall(r'src="data:image/jpeg;base64,(.*?)"', part)[1:], strict=True
     ):
         assert base64.b64decode(source) == shown.image
+
+
+def test_tables_have_files_pictures_and_links(
+    make_report: Callable[..., Report], names: list[str], collect: Callable[..., Pictures]
+) -> None:
+    pair = {"pids": [1, 2], "camids": [4, 5], "paths": [f"query/{names[1]}", f"box/{names[4]}"]}
+    twins = {"pids": ["p1", "p2"], "queries": [0, 2], "paths": [names[0], names[2]], "evidence": 5.25}
+    kinds = {"identities": [twins], "suspects": [], "duplicates": [], "n_suspects": 0, "n_duplicates": 0}
+    report = make_report(
+        n_query=3,
+        n_invalid=0,
+        n_gallery=6,
+        topk=LISTS,
+        per_query={"AP": np.array([0.3, 0.25, 0.5])},
+        hardest=[{"query": 1, "gallery": 1, "rank": 1234, "distance": 0.9, **pair}],
+        data_problems={**kinds, "n_identities": 1, "cameras": []},
+    )
+    made = dataclasses.replace(report, pictures=collect(report, n_hardest=2))
+    text = made.to_html()
+    page = Page(text)
+    (table,) = tables(section(text, "hardest"))
+    assert table[0] == ["query row", "file", "AP (%)", "nearest right row", "its file", "its distance"]
+    assert table[1] == ["1", f"query/{names[1]}", "25.00", "1", f"box/{names[4]}", "0.9000"]
+    assert [row[1] for row in table[2:]] == ["", ""]
+    # A query with pictures leads to them.
+    links = [str(attributes["href"]) for attributes in page.named("a")]
+    assert [link for link in links if link.startswith("#query-")] == ["#query-1", "#query-0"]
+    assert {"query-0", "query-1"} <= {str(attributes.get("id")) for attributes in page.named("details")}
+    assert "1,234 \N{CHECK MARK} right" in section(text, "pictures")
+    (identities,) = tables(section(text, "first"))
+    assert identities[1:] == [["0", "p1", names[0], "2", "p2", names[2], "5.2"]]
+    shown = re.findall(r'<img class="thumb" src="data:image/jpeg;base64,(.*?)"', text)
+    assert made.pictures is not None
+    expected = [made.pictures.thumbnail(*each) for each in (("query", 0), ("query", 2), ("query", 1), ("gallery", 1))]
+    assert [base64.b64decode(each) for each in shown] == expected
+    # Without pictures the names are still there.
+    assert tables(section(report.to_html(), "hardest")) == [table]
+    assert "img-src" not in report.to_html()
 
 
 def test_a_path_is_text_on_the_page(report: Report, listed: Callable[..., Report], tmp_path: Path) -> None:

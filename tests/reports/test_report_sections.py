@@ -64,6 +64,38 @@ def test_a_plain_report_has_no_empty_columns_or_sections(report: Report) -> None
         assert f'id="{name}"' not in text
 
 
+def test_headlines_have_words_in_place_of_formulas(make_report: Callable[..., Report]) -> None:
+    def cards(report: Report) -> dict[str, str]:
+        card = r'<div class="card">\s*<dt>(.*?)</dt>.*?<dd class="why">(.*?)</dd>'
+        return dict(re.findall(card, report.to_html(), re.DOTALL))
+
+    plain = make_report(n_query=5, n_invalid=0)
+    assert cards(plain) == {
+        "mAP": "AP: rectangle rule", "CMC@1": "CMC: rank of the first match", "mINP": "INP: rank of the last match"
+    }  # fmt: skip
+    # Another definition than that of the metric is stated in full.
+    other = dataclasses.replace(plain, definitions={"mAP": "items are groups"})
+    assert cards(other)["mAP"] == "items are groups"
+    # The number of valid queries is there where some are not.
+    assert cards(make_report(n_query=50, n_invalid=5))["Valid queries"] == "of 50 (90.0 %)"
+
+
+def test_what_follows_the_pictures_is_folded(report: Report, make_report: Callable[..., Report]) -> None:
+    folded = {}
+    for name, each in (("some", report), ("all", make_report(n_query=5, n_invalid=0))):
+        found = re.findall(r'<details class="fold"( open)?>\s*<summary><h2 id="(\w+)">', each.to_html())
+        folded[name] = {place: not is_open for is_open, place in found}
+    assert folded["all"] == dict.fromkeys(("counts", "conventions", "inputs", "run"), True)
+    # Why queries are invalid is open.
+    assert folded["some"] == folded["all"] | {"counts": False}
+
+
+def test_parameters_are_not_repeated(make_report: Callable[..., Report]) -> None:
+    part = Page(make_report(n_query=5, n_invalid=0).to_html()).text.casefold().partition("what the numbers mean")[2]
+    for words in ("another camera must see the person again", "same pid, other camid", "distance, then gallery row"):
+        assert part.count(words) == 1
+
+
 def test_a_bounded_metric_is_no_number(make_report: Callable[..., Report]) -> None:
     plain = make_report(n_query=5, n_invalid=0)
     metrics = {name: value for name, value in plain.metrics.items() if name != "mAP"}
@@ -250,7 +282,7 @@ def test_conventions_in_words(
     for text in words:
         assert text in shown
     subjects = [row[0] for row in table]
-    assert {"Protocol", "Distance", "Ties", "Counted", "CMC", "Re-ranking", "Query expansion"} <= set(subjects)
+    assert {"Protocol", "Distance", "Ties", "CMC", "Re-ranking", "Query expansion"} <= set(subjects)
     assert "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)" in shown
 
 

@@ -15,14 +15,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from reid_dist.errors import InputError
-from reid_dist.reports.browse.site import PAGE, Site
+from reid_dist.reports.browse.site import PAGE, REPORT, Site
 
 HOST: Final = "127.0.0.1"
 
 _TYPES: Final = {"html": "text/html; charset=utf-8", "js": "text/javascript", "css": "text/css", "jpg": "image/jpeg"}
+_POLICY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+_SCRIPTED: Final = "script-src 'self'; style-src 'self'; img-src 'self'"
+# The report holds its style and its pictures, and runs nothing.
+_SELF_CONTAINED: Final = "style-src 'unsafe-inline'; img-src data:"
 _HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -108,11 +110,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", _TYPES[name.rpartition(".")[2]])
+        self.send_header("Content-Security-Policy", _POLICY + (_SELF_CONTAINED if name == REPORT else _SCRIPTED))
         self._end(content if with_body else b"", len(content))
 
     def _refuse(self, status: HTTPStatus) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Security-Policy", _POLICY)
         text = f"{status.phrase}\n".encode()
         self._end(text if self.command != "HEAD" else b"", len(text))
 

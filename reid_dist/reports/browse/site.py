@@ -2,6 +2,7 @@
 
 ==============================  ========================================================================
 ``index.html``                  the page, with the heading of the run and no data
+``report.html``                 the page of the report, whose bars and hard queries lead to their lists
 ``browse.js``, ``browse.css``   its script and its style
 ``data/run.js``                 facts about the run: numbers, names, kinds of failures
 ``data/queries-00000.js``       columns of `QUERY_ROWS` queries each
@@ -30,13 +31,14 @@ from numpy.typing import NDArray
 from reid_dist.core.findings import INFO, by_severity
 from reid_dist.reports.browse.subject import Subject
 from reid_dist.reports.failure_kinds import KINDS
-from reid_dist.reports.html import page_environment
+from reid_dist.reports.html import page_environment, render_html
 from reid_dist.reports.recorded_sides import SIDES
 from reid_dist.reports.thumbnails import NO_PILLOW, Thumbnails, pillow_is_there
 from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores import LabelledSet
 
 PAGE: Final = "index.html"
+REPORT: Final = "report.html"
 
 QUERY_ROWS: Final = 10_000
 LIST_ROWS: Final = 64
@@ -83,11 +85,11 @@ class Site:
         if pictures and any(each is not None for each in paths.values()) and not pillow_is_there():
             self.notes.append(f"No pictures: {NO_PILLOW}.")
             pictures = False
-        self.thumbnails = Thumbnails({side: each if pictures else None for side, each in paths.items()}, subject.root)
+        self.thumbnails = Thumbnails({side: each if pictures else None for side, each in paths.items()}, subject.roots)
 
     def names(self) -> Iterator[str]:
         """Names of all files without pictures, the page last."""
-        yield from ("browse.css", "browse.js", "data/run.js")
+        yield from ("browse.css", "browse.js", REPORT, "data/run.js")
         kinds = [("queries", QUERY_ROWS), ("lists", LIST_ROWS)]
         if self._other is not None:
             kinds.append(("against", LIST_ROWS))
@@ -114,8 +116,11 @@ class Site:
             return self._data(data[1], int(data[2]), name)
         makers: dict[str, Callable[[], bytes]] = {
             PAGE: self._page,
+            REPORT: lambda: render_html(self.subject.report, PAGE).encode("utf-8", "replace"),
             "browse.js": lambda: _template("browse.js"),
-            "browse.css": lambda: _template("page.css") + _template("browse.css"),
+            "browse.css": lambda: (
+                page_environment().get_template("page.css").render().encode() + _template("browse.css")
+            ),
             "data/run.js": lambda: _call("run", self._run()),
         }
         return makers[name]() if name in makers else None

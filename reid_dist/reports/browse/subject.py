@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.reports.comparison.conditions import differing_conditions, refuse_unlike
 from reid_dist.reports.comparison.paired import pair_values
 from reid_dist.reports.failure_kinds import CommonLabels, find_failures
-from reid_dist.reports.recorded_sides import SIDES, image_root_of, kept_rows, leaves_out, open_side, refuse_other_labels
+from reid_dist.reports.recorded_sides import SIDES, image_roots, kept_rows, leaves_out, open_side, refuse_other_labels
 from reid_dist.reports.report import Report
 from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores import FeatureSet, LabelledSet, Role
@@ -55,8 +55,8 @@ class Subject:
         The run, and its lists.
     query, gallery
         Labels of both sides; None where they were not found.
-    root
-        Where relative paths of pictures start.
+    roots
+        Where relative paths of pictures start: the first of these directories that has the picture.
     against
         The run to compare with.
     notes
@@ -67,7 +67,7 @@ class Subject:
     topk: TopK
     query: LabelledSet | None
     gallery: LabelledSet | None
-    root: Path = field(default_factory=Path)
+    roots: tuple[Path, ...] = (Path(),)
     against: Against | None = None
     notes: tuple[str, ...] = ()
 
@@ -113,7 +113,7 @@ def open_subject(
         Where its sides are now; None for where they were.  A side that is no longer there is a note, and its labels
         and pictures are not shown.
     image_root
-        Where relative paths of pictures start; None for where the run says, or else the current directory.
+        Where relative paths of pictures start; None for where one of the runs says, or else the current directory.
     against
         A run over the same queries to compare with.
 
@@ -142,10 +142,11 @@ def open_subject(
     for side, found in sides.items():
         refuse_other_labels(report, side, found)
     other = None if against is None else _compared(report, against, notes)
+    runs = [each for each in (report, against) if each is not None]
     return Subject(
         report=report,
         topk=topk,
-        root=image_root_of(report, image_root),
+        roots=image_roots(runs, image_root),
         against=other,
         **sides,
         notes=tuple(notes),

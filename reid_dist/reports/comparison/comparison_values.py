@@ -249,7 +249,7 @@ class Comparison(Result):
                     "changes",
                     columns=[
                         Column("", Kind.NAME),
-                        *(Column(head) for head in ("query row", "pid", "camid", "baseline", "candidate", "change")),
+                        *(Column(head) for head in ("query row", "pid", "camera", "baseline", "candidate", "change")),
                     ],
                     rows=[[what, *_changed(metric.name, query)] for what, query in queries],
                 )

@@ -121,10 +121,11 @@ class Steps(_Named):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Bars(_Named):
-    """A bar of a height, (n,), from each of the edges, (n + 1,), to the next."""
+    """A bar of a height, (n,), from each of the edges, (n + 1,), to the next; `links` are addresses, one for each."""
 
     edges: Float64
     y: Float64
+    links: Sequence[str] = ()
 
     @property
     def x(self) -> Float64:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -54,7 +55,7 @@ _SHAPES: Final = {
 
 
 def draw(chart: Chart, *, hover: bool = True) -> Markup:
-    """Return a chart as an ``svg`` element; `hover` shows the values of lines under the pointer."""
+    """Return a chart as an ``svg`` element; `hover` shows values of lines under the pointer, and has links of bars."""
     if not chart.layers:
         return nothing(chart.words)
     plane = _Plane(chart)
@@ -71,7 +72,7 @@ def draw(chart: Chart, *, hover: bool = True) -> Markup:
     parts.append(text((LEFT + right) / 2, HEIGHT - 6, chart.x.name, anchor="middle", style="name"))
     parts.append(text(6, 14, chart.y.name, style="name"))
     for layer in chart.layers:
-        parts += plane.shapes(layer)
+        parts += plane.shapes(layer if hover or not isinstance(layer, Bars) else replace(layer, links=()))
     # What has titles or texts lies above all lines.
     for layer in chart.layers:
         if hover and isinstance(layer, Line | Steps):
@@ -125,16 +126,17 @@ class _Plane:
 
     def _bars(self, layer: Bars) -> list[Markup]:
         x, y, edges = self.chart.x, self.chart.y, layer.edges.tolist()
-        return [
-            path(
-                _css("bar", layer.series),
-                f"M{at(self.x(start) + 1)} {at(self.y(y.low))}V{at(self.y(height))}H{at(self.x(stop) - 1)}"
-                f"V{at(self.y(y.low))}z",
-                f"{x.name} {x.write(start)} to {x.write(stop)}: {y.write(height)}",
-            )
-            for start, stop, height in zip(edges[:-1], edges[1:], layer.y.tolist(), strict=True)
-            if height
-        ]
+        bars, links = [], layer.links or [""] * len(layer.y)
+        for start, stop, height, link in zip(edges[:-1], edges[1:], layer.y.tolist(), links, strict=True):
+            if height:
+                outline = (
+                    f"M{at(self.x(start) + 1)} {at(self.y(y.low))}V{at(self.y(height))}H{at(self.x(stop) - 1)}"
+                    f"V{at(self.y(y.low))}z"
+                )
+                words = f"{x.name} {x.write(start)} to {x.write(stop)}: {y.write(height)}"
+                bar = path(_css("bar", layer.series), outline, words)
+                bars.append(Markup('<a href="{}">{}</a>').format(link, bar) if link else bar)
+        return bars
 
     def _band(self, layer: Band) -> list[Markup]:
         places, *both = layer.corners

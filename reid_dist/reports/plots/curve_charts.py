@@ -237,23 +237,39 @@ def _size_axis(n_rows: Sequence[int]) -> Axis:
     return Axis(name="gallery rows", low=low, high=high, ticks=whole, write=integer, logarithmic=logarithmic)
 
 
-def query_histogram(name: str, values: Float64, *, series: int = 0) -> Chart:
+def query_histogram(name: str, values: Float64, *, series: int = 0, explorer: str = "") -> Chart:
     """Return how many queries have which value, in 20 bins from 0 to 1, and their mean.
 
-    Values have shape (n_query,); NaN, for an invalid query, is left out.
+    Values have shape (n_query,); NaN, for an invalid query, is left out.  With the address of an explorer whose filter
+    is by these values, each bar leads to its queries there.
     """
     finite = values[np.isfinite(values)]
     if not len(finite):
         return empty_chart(f"{name}: no query is valid")
-    counts, edges = np.histogram(np.clip(finite, 0, 1), bins=_BINS, range=(0, 1))
+    edges = np.linspace(0, 1, _BINS + 1)
+    # A share such as 3/20 belongs to the bin that it begins, whichever side of the edge its nearest float is on.
+    places = np.clip(np.floor(finite * _BINS + 1e-9), 0, _BINS - 1).astype(np.int64)
+    counts = np.bincount(places, minlength=_BINS)
     top = int(counts.max())
     ticks = [(tick, integer(tick)) for tick in round_ticks(0, top) if tick == int(tick)]
     high = max(top * 1.04, ticks[-1][0])
     y = Axis(name="queries", low=0, high=high, ticks=ticks, write=lambda number: counted(int(number), "query"))
     words = f"mean {percent(float(finite.mean()))}"
     layers: list[Layer] = [
-        Bars(edges=edges, y=counts.astype(np.float64), series=series),
+        Bars(edges=edges, y=counts.astype(np.float64), series=series, links=_filters(explorer, edges)),
         Rule(at=float(finite.mean()), name=words, text=words),
     ]
     described = f"Histogram of {name} over {counted(len(finite), 'query')}, {words}"
     return Chart(title=f"Queries by {name}", words=described, x=share_axis(name, write=_whole), y=y, layers=layers)
+
+
+def _filters(explorer: str, edges: Float64) -> list[str]:
+    """Return addresses of the queries of each bin in an explorer, whose filter has both ends, to within 1e-6."""
+    if not explorer:
+        return []
+    lows, highs = 100 * edges[:-1], 100 * edges[1:]
+    # The upper end of a bin is in the next one.
+    highs[:-1] -= 0.0002
+    return [
+        f"{explorer}#low={low:.6g}&high={high:.6g}" for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+    ]

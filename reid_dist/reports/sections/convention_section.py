@@ -13,6 +13,9 @@ from reid_dist.reports.report_data import ReportData
 
 _LABELS = {"cmc_family": "CMC family", "ap_family": "AP family", "uri": "URI", "cpu": "CPU"}
 
+# Entries that `in_words` has.
+_IN_WORDS = {"name", "summary", "definition", "relevant", "junk", "ranked", "invalid_query", "query_cameras", "rule"}
+
 # What the rules of `protocols` come to; another text is unchanged.
 _INVALID = {
     "left out": "Left out of every mean, counted and listed",
@@ -26,7 +29,7 @@ def in_words(report: ReportData) -> list[tuple[str, str]]:
 
 
 def parameters(report: ReportData) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return every stage with all of its parameters, as tables."""
+    """Return every stage with those of its parameters that `in_words` does not have, as tables."""
     ties = {name: value for name, value in report.ties.items() if name not in ("optimistic", "pessimistic")}
     described = {
         **({} if report.benchmark is None else {"Benchmark": report.benchmark}),
@@ -38,7 +41,9 @@ def parameters(report: ReportData) -> list[tuple[str, list[tuple[str, str]]]]:
         **({"Options": report.options} if report.options else {}),
     }
     return [
-        (title, [("used", "none")] if value is None else described_rows(value)) for title, value in described.items()
+        (title, described_rows({name: given for name, given in value.items() if name not in _IN_WORDS}))
+        for title, value in described.items()
+        if value is not None
     ]
 
 
@@ -52,7 +57,7 @@ def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
 
 
 def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
-    protocol, counts = report.protocol, report.counts
+    protocol = report.protocol
     if report.benchmark is not None:
         yield "Benchmark", f"{words.published(report.benchmark)}."
     yield "Protocol", words.named(protocol, "summary")
@@ -65,7 +70,6 @@ def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     yield "Queries without a relevant item", _invalid(report)
     if cameras := _text(protocol, "query_cameras"):
         yield "Query cameras", f"Only queries of the cameras {cameras} count."
-    yield "Counted", words.counted_queries(counts) + "."
     yield "CMC", _cmc(report)
     yield "Average precision", _average_precision(protocol)
     yield "Distance", words.named(report.distance, "definition")
@@ -79,9 +83,7 @@ def _invalid(report: ReportData) -> str:
     rule = _text(report.protocol, "invalid_query")
     if not rule:
         return ""
-    n_invalid = report.counts["n_query"] - report.counts["n_valid"]
-    here = f"{formatting.integer(n_invalid)} of {formatting.integer(report.counts['n_query'])} here"
-    return f"{_INVALID.get(rule, formatting.upper_first(rule))} ({here})."
+    return f"{_INVALID.get(rule, formatting.upper_first(rule))}."
 
 
 def _cmc(report: ReportData) -> str:

@@ -23,7 +23,9 @@ def curves(report: ReportData) -> list[dict[str, Any]]:
     for name, curve in report.curves.items():
         family = curve_family(name)
         if len(curve) and family is not None:
-            drawn.append(_by_rank(name, family.explanation or f"{name} up to each rank.", curve, report))
+            # The section of conventions explains the CMC.
+            caption = "" if family.headline == "match" else family.explanation or f"{name} up to each rank."
+            drawn.append(_by_rank(name, caption, curve, report))
         elif len(curve) and name == "precision_recall":
             drawn.append(_precision_recall(curve))
     return drawn
@@ -39,7 +41,7 @@ def _by_rank(name: str, caption: str, curve: NDArray[np.float64], report: Report
     if len(ends[0]):
         caption += " Upright lines are intervals."
     chart = rank_chart(name, {"": curve}, ends={"": ends})
-    return {"chart": chart, "caption": caption, "table": _values("rank", table)}
+    return {"chart": chart, "caption": caption.strip(), "table": _values("rank", table)}
 
 
 def _ends(name: str, last: int, report: ReportData) -> Ends:
@@ -69,8 +71,11 @@ def _values(head: str, rows: Sequence[Row]) -> Table:
     return Table(columns=[Column(head), Column("value")], rows=rows)
 
 
-def distributions(report: ReportData) -> list[dict[str, Any]]:
-    """Return histograms of the average precision and of the inverse negative penalty of the queries."""
+def distributions(report: ReportData, explorer: str = "") -> list[dict[str, Any]]:
+    """Return histograms of the average precision and of the inverse negative penalty of the queries.
+
+    Bars of the former lead to their queries in an `explorer`, whose address is relative to the page.
+    """
     shown = [
         (family, report.per_query[family.per_query_name])
         for family in map(report.per_query_headline, ("average", "last"))
@@ -78,8 +83,10 @@ def distributions(report: ReportData) -> list[dict[str, Any]]:
     ]
     return [
         {
-            "chart": query_histogram(family.per_query_name, values, series=series),
-            "caption": f"{family.per_query_name} of each query: {family.summary}.",
+            "chart": query_histogram(
+                family.per_query_name, values, series=series, explorer=explorer if family.headline == "average" else ""
+            ),
+            "caption": f"{family.per_query_name} of each query.",
             "table": None,
         }
         for series, (family, values) in enumerate(shown)

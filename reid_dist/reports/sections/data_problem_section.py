@@ -7,10 +7,13 @@ from typing import Any
 
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.data_problems import EXPECTED
+from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.tabular.table import Column, Kind, Note, Table
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table
+from reid_dist.reports.words import distance
 
-_TEXTS = ("doubtful", "file", "relevant")
+# Labels of the two items of a pair, and the entries that have them.
+_ENTRIES = {"pid": "pids", "camera": "camids", "file": "paths"}
 _EVIDENCE = (
     "Evidence is the distance from the median score in units of the usual spread; without any wrong label, a normal "
     f"distribution of scores would show {EXPECTED:g} of them."
@@ -20,10 +23,10 @@ _EVIDENCE = (
 def data_problems(report: ReportData) -> list[Table]:
     """Return the tables of the section; none where nothing was found."""
     problems = report.data_problems
-    return [] if problems is None else list(_tables(problems))
+    return [] if problems is None else list(_tables(problems, report.pictures or Pictures()))
 
 
-def _tables(problems: Mapping[str, Any]) -> Iterator[Table]:
+def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
     # Those of reports of earlier versions have no evidence.
     identities, suspects = (
         [each for each in problems[name] if "evidence" in each] for name in ("identities", "suspects")
@@ -32,11 +35,8 @@ def _tables(problems: Mapping[str, Any]) -> Iterator[Table]:
         yield _table(
             "doubtful identity pair",
             problems["n_identities"],
-            ("pid", "pid", "query row", "query row", *_file_heads(identities), "evidence"),
-            [
-                (*each["pids"], *each["queries"], *each.get("paths", ()), f"{each['evidence']:.1f}")
-                for each in identities
-            ],
+            [*_item_columns(identities, "", ""), Column("evidence")],
+            [[*_items(each, pictures), f"{each['evidence']:.1f}"] for each in identities],
             "The queries of each of the two are nearer to items of the other one than those of most identities are to "
             f"any other: perhaps one identity with two labels. {_EVIDENCE}",
         )
@@ -44,15 +44,19 @@ def _tables(problems: Mapping[str, Any]) -> Iterator[Table]:
         yield _table(
             "doubtful label",
             problems["n_suspects"],
-            ("doubtful", *_heads(suspects), "distance", "own distance", "evidence"),
             [
-                (
-                    f"{each['side']} {each[each['side']]}",
-                    *_labels(each),
-                    f"{each['distance']:.4g}",
-                    f"{each['own']:.4g}",
+                Column("doubtful", Kind.TEXT),
+                *_item_columns(suspects),
+                *map(Column, ("distance", "own distance", "evidence")),
+            ],
+            [
+                [
+                    each["side"],
+                    *_items(each, pictures),
+                    distance(each["distance"]),
+                    distance(each["own"]),
                     f"{each['evidence']:.1f}",
-                )
+                ]
                 for each in suspects
             ],
             "A row that is far from its own identity (own distance: the median of its relevant pairs), and near to a "
@@ -62,9 +66,9 @@ def _tables(problems: Mapping[str, Any]) -> Iterator[Table]:
         yield _table(
             "duplicate",
             problems["n_duplicates"],
-            (*_heads(problems["duplicates"]), "distance", "relevant"),
+            [*_item_columns(problems["duplicates"]), Column("distance"), Column("relevant", Kind.TEXT)],
             [
-                (*_labels(each), f"{each['distance']:.4g}", "yes" if each["relevant"] else "no")
+                [*_items(each, pictures), distance(each["distance"]), "yes" if each["relevant"] else "no"]
                 for each in problems["duplicates"]
             ],
             "A query and a kept gallery item with equal features, or nearly so: perhaps one picture in both sets. A "
@@ -87,22 +91,32 @@ def _tables(problems: Mapping[str, Any]) -> Iterator[Table]:
         )
 
 
-def _table(noun: str, n: int, heads: Sequence[str], rows: Sequence[Sequence[Any]], words: str) -> Table:
+def _table(noun: str, n: int, columns: Sequence[Column], rows: Sequence[Row], words: str) -> Table:
     title = counted(n, noun)
     if n > len(rows):
         title += f", the first {integer(len(rows))}"
-    columns = [Column(head, Kind.TEXT if head in _TEXTS else Kind.NUMBER) for head in heads]
-    return Table(title=title, columns=columns, rows=[[*map(str, row)] for row in rows], notes=[Note(words)])
+    return Table(title=title, columns=columns, rows=rows, notes=[Note(words)])
 
 
-def _heads(pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    cameras = ("query camera", "gallery camera") if "camids" in pairs[0] else ()
-    return ("query row", "gallery row", "query pid", "gallery pid", *cameras, *_file_heads(pairs))
+def _item_columns(pairs: Sequence[Mapping[str, Any]], *sides: str) -> list[Column]:
+    """Columns of the labels of both items of each pair."""
+    names = ["row", *(name for name, entry in _ENTRIES.items() if entry in pairs[0])]
+    kinds = {"file": Kind.FILE}
+    return [
+        Column(f"{side} {name}".strip(), kinds.get(name, Kind.NUMBER))
+        for side in sides or ("query", "gallery")
+        for name in names
+    ]
 
 
-def _file_heads(pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    return ("file", "file") if "paths" in pairs[0] else ()
-
-
-def _labels(pair: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (pair["query"], pair["gallery"], *pair["pids"], *pair.get("camids", ()), *pair.get("paths", ()))
+def _items(pair: Mapping[str, Any], pictures: Pictures) -> list[Cell]:
+    """Row, labels and file of both items of a pair, of two queries or one of each side; the file with its picture."""
+    items = [(side, pair[side]) for side in ("query", "gallery") if side in pair]
+    cells = []
+    for at, (side, row) in enumerate(items or [("query", row) for row in pair["queries"]]):
+        cells.append(Cell(str(row)))
+        for name, entry in _ENTRIES.items():
+            if entry in pair:
+                image = pictures.thumbnail(side, row) if name == "file" else None
+                cells.append(Cell(str(pair[entry][at]), image=image))
+    return cells

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import base64
 import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
+from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.metrics.metric import METRICS
 from reid_dist.reports import words
-from reid_dist.reports.ranked_pictures import Picture, RankedPictures
+from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.tabular.table import Column, Table
+from reid_dist.reports.tabular.markup import image_address
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Table
 
-_HARDEST = 20
 _LISTED_ROWS = 100
 _AVERAGES = {family.per_query_name for family in METRICS if family.headline == "average"}
 _SHARES = {
@@ -25,7 +27,7 @@ _SHARES = {
 # Column of ``per_query`` and its heading, in the order of the table of the hardest queries.
 _COLUMNS = {
     "pid": "pid",
-    "camid": "camid",
+    "camid": "camera",
     **_SHARES,
     "first_rank": "first rank",
     "last_rank": "last rank",
@@ -40,18 +42,44 @@ _SIGNS = {
 }
 
 
-def hardest_table(report: ReportData) -> Table:
-    """Return the table of the hardest queries."""
+def hardest_table(report: ReportData, explorer: str = "") -> Table:
+    """Return the table of the hardest queries, each with its nearest relevant item.
+
+    Rows lead to their pictures on the page, or to their lists in an `explorer`, whose address is relative to the page.
+    """
     average = report.per_query_headline("average").per_query_name
-    columns = report.per_query
-    shown = [name for name in _COLUMNS if name in columns and name not in _AVERAGES - {average}]
+    values = report.per_query
+    shown = [name for name in _COLUMNS if name in values and name not in _AVERAGES - {average}]
+    pairs = {each["query"]: each for each in report.hardest}
+    pictures = report.pictures or Pictures()
+    on_page = {each.query.row for each in pictures.queries}
+
+    def place(row: int) -> str:
+        return f"{explorer}#q={row}" if explorer else f"#query-{row}" if row in on_page else ""
+
+    def file(side: str, row: int) -> Cell:
+        pair = pairs.get(row)
+        return Cell(pair["paths"][side == "gallery"], image=pictures.thumbnail(side, pair[side])) if pair else Cell("")
+
+    parts: list[tuple[Column, Callable[[int], Cell | str]]] = [
+        (Column("query row"), lambda row: Cell(str(row), row, link=place(row))),
+        *(
+            (Column(_COLUMNS[name], unit="%" if name in _SHARES else ""), partial(_bare, name, values[name]))
+            for name in shown
+        ),
+    ]
+    if pairs:
+        parts += [
+            (Column("nearest right row"), lambda row: str(pairs.get(row, {}).get("gallery", ""))),
+            (Column("its distance"), lambda row: words.distance(pairs.get(row, {}).get("distance"))),
+        ]
+    if any("paths" in each for each in report.hardest):
+        parts.insert(1, (Column("file", Kind.FILE), partial(file, "query")))
+        parts.insert(-1, (Column("its file", Kind.FILE), partial(file, "gallery")))
     return Table(
         title="Hardest queries",
-        columns=[Column("query row"), *(Column(_COLUMNS[name]) for name in shown)],
-        rows=[
-            [str(row), *(_cell(name, columns[name][row].item()) for name in shown)]
-            for row in report.hardest_queries(_HARDEST).tolist()
-        ],
+        columns=[column for column, _ in parts],
+        rows=[[cell(row) for _, cell in parts] for row in report.hardest_queries().tolist()],
     )
 
 
@@ -85,7 +113,7 @@ def ranked_pictures(report: ReportData) -> dict[str, Any]:
 def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
     row = shown.query.row
     return {
-        "title": f"Query row {row}",
+        "row": row,
         "facts": ", ".join(filter(None, (shown.reason, query_facts(report, row)))),
         "tiles": picture_tiles(shown),
     }
@@ -106,25 +134,36 @@ def query_facts(report: ReportData, row: int) -> str:
 
 
 def picture_tiles(shown: RankedPictures) -> list[dict[str, Any]]:
-    """Return a query and the items of its list for the macro ``tiles``."""
-    return [_tile(shown.query, "query"), *(_tile(item, "gallery") for item in shown.items)]
+    """Return a query, the items of its list and, apart from them, its nearest right item for the macro ``tiles``."""
+    tiles = [_tile(shown.query, "query"), *(_tile(item, "gallery") for item in shown.items)]
+    if shown.right is None:
+        return tiles
+    nearest = _tile(shown.right, "gallery")
+    return [*tiles, nearest | {"kind": f"{nearest['kind']} apart"}]
 
 
 def _tile(picture: Picture, side: str) -> dict[str, Any]:
-    labels = [f"{name} {value}" for name, value in (("pid", picture.pid), ("cam", picture.camid)) if value is not None]
-    rank = "" if picture.rank is None else f"{picture.rank} "
+    labels = [
+        f"{name} {value}" for name, value in (("pid", picture.pid), ("camera", picture.camid)) if value is not None
+    ]
+    rank = "" if picture.rank is None else f"{formatting.integer(picture.rank)} "
     return {
         "kind": picture.mark.replace(" ", "-"),
         "sign": f"{rank}{_SIGNS[picture.mark]}",
         "row": f"row {picture.row}",
         "labels": labels,
-        "distance": "" if picture.distance is None else f"{picture.distance:.4g}",
+        "distance": words.distance(picture.distance),
+        "file": picture.file,
+        "name": PurePath(picture.file).name,
         "alt": f"{side} row {picture.row}" + ("" if picture.mark == "query" else f", {picture.mark}"),
-        # Base64 has no character that means anything in HTML.
-        "image": None
-        if picture.image is None
-        else Markup("data:image/jpeg;base64,") + base64.b64encode(picture.image).decode("ascii"),
+        "image": None if picture.image is None else image_address(picture.image),
     }
+
+
+def _bare(name: str, values: NDArray[Any], row: int) -> str:
+    """Return a value for a column that has its unit."""
+    value = values[row].item()
+    return f"{100 * value:.2f}" if name in _SHARES and math.isfinite(value) else _cell(name, value)
 
 
 def _cell(name: str, value: float) -> str:

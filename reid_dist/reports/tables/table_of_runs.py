@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -48,6 +49,7 @@ def compare_runs(
     seed: int = 0,
     unit: str = "identity",
     pictures: bool = False,
+    image_root: str | os.PathLike[str] | None = None,
 ) -> RunTable:
     """Put the metrics of many runs into one table, with the significance of their differences.
 
@@ -71,6 +73,8 @@ def compare_runs(
         Resampling unit: ``identity`` or ``query``.
     pictures
         Collect pictures of the queries that changed most, for the page, in groups of two runs with lists.
+    image_root
+        Base directory of relative picture paths; None for that of one of the two runs.
 
     Raises
     ------
@@ -91,7 +95,7 @@ def compare_runs(
     chosen, missing = choose_metrics(
         metrics, [(f"run {at} ({name})", loaded[at - 1]) for at, name in enumerate(labels, 1)]
     )
-    draws = _Draws(float(level), unit, n_resamples, seed, pictures)
+    draws = _Draws(float(level), unit, n_resamples, seed, pictures, image_root)
     return RunTable(
         metrics=tuple(chosen),
         groups=tuple(
@@ -108,10 +112,14 @@ def compare_runs(
 
 @dataclass(frozen=True, slots=True)
 class ComparedRuns(Result):
-    """A comparison of two runs, and the runs: its page has their curves, and pictures of queries that changed."""
+    """A comparison of two runs, and the runs: its page has their curves, and pictures of queries that changed.
+
+    `image_root` is as `compare_runs` has it.
+    """
 
     comparison: Comparison
     reports: Sequence[Report]
+    image_root: str | os.PathLike[str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values."""
@@ -133,6 +141,7 @@ class ComparedRuns(Result):
             seed=found.seed,
             unit=found.unit,
             pictures=True,
+            image_root=self.image_root,
         )
         if len(table.groups) > 1:
             return render_tables(self.tables())
@@ -175,6 +184,7 @@ class _Draws:
     n_resamples: int
     seed: int
     pictures: bool
+    image_root: str | os.PathLike[str] | None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -226,7 +236,7 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
         reports=tuple(reports),
         n_units=drawn.n_units,
         paired=paired,
-        moved=moved_queries(paired, reports) if paired is not None and draws.pictures else None,
+        moved=moved_queries(paired, reports, draws.image_root) if paired is not None and draws.pictures else None,
         test=_test_words(len(reports), draws) if tested and len(reports) > 1 else "",
         notes=tuple(_notes(reports, metrics, reasons, drawn.n_units, draws)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -35,6 +36,7 @@ _LATEX: Final = {
     "\N{GREEK SMALL LETTER LAMDA}": r"$\lambda$",
     "\N{SUPERSCRIPT TWO}": "$^2$",
 }
+_SEPARATED: Final = re.compile(r"[^/_-]*[/_-]+|[^/_-]+")
 # A number with its sign, which stands for itself and joins no words.
 _SIGNED: Final = re.compile(r"(?<![\w.,)\-])[-+\N{MINUS SIGN}](?=\.?[0-9])[0-9.,]*[0-9](?:e[-+]?[0-9]+)?")
 _EXPONENT: Final = re.compile(r"e([-+]?)0*([0-9]+)$")
@@ -75,7 +77,9 @@ def html_notes(notes: Iterable[Note]) -> Markup:
 
 
 def _html_cell(column: Column, cell: Cell, *, is_head: bool, stacked: bool) -> Markup:
-    shown: Markup = escape(cell.text)
+    shown: Markup = breakable(cell.text) if column.kind is Kind.FILE else escape(cell.text)
+    if cell.image is not None:
+        shown = Markup('<img class="thumb" src="{}" alt="">{}').format(image_address(cell.image), shown)
     if cell.link:
         shown = Markup('<a href="{}">{}</a>').format(cell.link, shown)
     if cell.is_best:
@@ -84,7 +88,9 @@ def _html_cell(column: Column, cell: Cell, *, is_head: bool, stacked: bool) -> M
         shown += Markup("<sup>{}</sup>").format(cell.mark)
     if cell.ends is not None:
         shown += Markup(' <span class="ends">{}</span>').format(cell.ends.text)
-    kind = {Kind.PROSE: "wide", Kind.DIGEST: "hash"}.get(column.kind, "number" if column.kind.is_number else "")
+    kind = {Kind.PROSE: "wide", Kind.DIGEST: "hash", Kind.FILE: "file"}.get(
+        column.kind, "number" if column.kind.is_number else ""
+    )
     if is_head:
         return Markup('<th scope="row"{}>{}</th>').format(_class(kind), shown)
     # The result itself needs no name beside it on a narrow page.
@@ -92,6 +98,16 @@ def _html_cell(column: Column, cell: Cell, *, is_head: bool, stacked: bool) -> M
     head = Markup(' data-head="{}"').format(column.full_head) if below else Markup("")
     more = (" more none" if cell.text == "-" else " more") if below else ""
     return Markup("<td{}{}>{}</td>").format(_class(kind + more), head, shown)
+
+
+def breakable(text: str) -> Markup:
+    """Return a text that may break after the separators of a path."""
+    return Markup("<wbr>").join(_SEPARATED.findall(text))
+
+
+def image_address(image: bytes) -> str:
+    """Return a JPEG as an address that holds it."""
+    return f"data:image/jpeg;base64,{base64.b64encode(image).decode('ascii')}"
 
 
 def _class(names: str) -> Markup:

@@ -38,6 +38,8 @@ class Kind(Enum):
     """Numbers that the table is about."""
     PROSE = "prose"
     """Sentences, which may take several lines."""
+    FILE = "file"
+    """Names of files, which may break after their separators, on pages with pictures of them."""
     DIGEST = "digest"
     """Digests, monospaced."""
 
@@ -80,7 +82,7 @@ class Cell(NamedTuple):
     """One cell.
 
     `value` is the number behind the text, None for a text alone; `mark` is a superscript; `link` the address of what
-    the cell is about.
+    the cell is about; `image` a JPEG of it, which pages show.
     """
 
     text: str
@@ -89,6 +91,7 @@ class Cell(NamedTuple):
     is_best: bool = False
     mark: str = ""
     link: str = ""
+    image: bytes | None = None
 
 
 class Note(NamedTuple):

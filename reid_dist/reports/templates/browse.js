@@ -179,7 +179,7 @@
   function heads() {
     const head = [["query row", "number"]];
     if (columns.pids) head.push(["pid", "number"]);
-    if (columns.camids) head.push(["cam", "number"]);
+    if (columns.camids) head.push(["camera", "number"]);
     if (columns.average) head.push([run.average, "number"]);
     if (columns.loss) head.push(["change", "number"]);
     if (columns.first_rank) head.push(["first rank", "number"]);
@@ -284,7 +284,7 @@
   function factsOf(row) {
     const facts = [];
     if (columns.pids) facts.push(`pid ${pidOf(row)}`);
-    if (columns.camids) facts.push(`cam ${cameraOf(row)}`);
+    if (columns.camids) facts.push(`camera ${cameraOf(row)}`);
     const shares = [["average", run.average], ["inverse", "INP"]];
     for (const [name, shown] of shares) if (columns[name] && !Number.isNaN(columns[name][row])) facts.push(`${shown} ${percent(columns[name][row])} %`);
     if (columns.loss && !Number.isNaN(columns.loss[row])) facts.push(`${percent(columns.average[row] + columns.loss[row])} % in ${run.against.title}`);
@@ -308,7 +308,7 @@
       tiles.push(tile(
         className, mark === "j" ? sign : `${rank} ${sign}`, found.rows[item],
         found.pids && label(run.gallery.pid_names, found.pids[item]), found.camids && label(run.gallery.camid_names, found.camids[item]),
-        distances[nth] === null ? "" : Number(distances[nth].toPrecision(4)).toString(), found.paths?.[item],
+        distances[nth] === null ? "" : distances[nth].toFixed(4), found.paths?.[item],
       ));
     });
     const list = made("ol", undefined, "tiles");
@@ -334,9 +334,15 @@
     } else item.append(made("span", "no picture", "missing"));
     item.append(made("span", `row ${row}`));
     if (pid !== undefined && pid !== null) item.append(made("span", `pid ${pid}`));
-    if (camera !== undefined && camera !== null) item.append(made("span", `cam ${camera}`));
+    if (camera !== undefined && camera !== null) item.append(made("span", `camera ${camera}`));
     if (distance) item.append(made("span", distance));
-    if (path) { item.append(made("span", path, "file")); item.title = run[side].folder + path; }
+    if (path) {
+      const file = made("span", undefined, "file");
+      // It may break after the separators of a path.
+      for (const part of path.match(/[^/_-]*[/_-]+|[^/_-]+/g)) file.append(part, made("wbr"));
+      item.append(file);
+      item.title = run[side].folder + path;
+    }
     return item;
   }
 
