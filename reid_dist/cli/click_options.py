@@ -313,7 +313,7 @@ test_options = _together(
 )
 
 image_root_option = click.option(
-    "--image-root", metavar="DIR", help="Where relative paths of pictures start. Default: where the run says."
+    "--image-root", metavar="DIR", help="Base directory of relative picture paths. Default: that of the run."
 )
 
 chunk_option = option(

@@ -108,9 +108,9 @@ class ReportData(DocumentReport):
         Likely label errors, duplicates and shifted cameras, if lists were requested; see
         :mod:`reid_dist.reports.data_problems`.  Not part of the digest.
     hardest
-        The hardest queries, in their order, each with its nearest relevant item: ``query`` and ``gallery`` (rows),
-        ``rank``, ``distance``, ``pids`` and, where both sides have them, ``camids`` and file names ``paths`` of both.
-        Empty where items are not ranked one by one.  Not part of the digest.
+        The hardest queries, hardest first, each with its nearest relevant item: ``query`` and ``gallery`` (rows),
+        ``rank``, ``distance``, ``pids`` and, if both sides have them, ``camids`` and file names ``paths`` of both.
+        Empty if single items are not ranked.  Not part of the digest.
     stage_changes
         Changes made by the stages before the ranking, if requested: ``level`` and ``unit`` of the intervals, and
         ``without``, with ``stages`` and ``metrics`` of each run that omits stages.  Not part of the digest.
