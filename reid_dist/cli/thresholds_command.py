@@ -79,8 +79,8 @@ def command(
     """Compute error rates at distance thresholds of a finished RUN, and the match probability at a distance.
 
     RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with
-    its protocol, distance, expansion and re-ranking. Thresholds are those of given false accept rates, of the equal
-    error rate, and your own. For each you get FAR and TAR of pairs, and FPIR, FNIR and precision of top matches, with
+    its protocol, distance, expansion and re-ranking. Thresholds are chosen by given false accept rates, by the equal
+    error rate, or by you. For each you get FAR and TAR of pairs, and FPIR, FNIR and precision of top matches, with
     intervals by identity. Histograms and the match probability at each distance follow.
 
     \b

@@ -97,7 +97,7 @@ class Result(Summarised):
         """Return the tables for readers, with their notes."""
 
     def records(self) -> Sequence[Table]:
-        """Return the tables for programs, which CSV joins one below the other; by default the first table."""
+        """Return the tables for programs, as CSV writes them one below the other; by default the first table."""
         return self.tables()[:1]
 
     def to_json(self) -> str:

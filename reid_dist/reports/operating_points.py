@@ -33,7 +33,7 @@ class OperatingPoints(DocumentReport):
     Attributes
     ----------
     table
-        Columns of equal length, by ascending threshold: ``point`` (what chose the threshold: ``FAR=x``, ``FPIR=x``,
+        Columns of equal length, by ascending threshold: ``point`` (how the threshold was chosen: ``FAR=x``, ``FPIR=x``,
         ``EER``, ``T=x``), ``threshold`` (infinite if everything is accepted), ``FAR`` and ``TAR`` (shares of the
         impostor and genuine pairs accepted), ``FPIR`` (share of the non-mated queries with an accepted top match),
         ``FNIR`` (share of the mated queries without an accepted top match that is relevant), ``precision`` (share of
@@ -50,8 +50,8 @@ class OperatingPoints(DocumentReport):
         For ``pairs`` and ``top_matches``: steps that begin at the distances ``from``, with their numbers of ``matches``
         and ``others``, and ``priors``, one entry for the share of matches that the run has, and one for a stated one:
         ``prior``, ``stated``, ``probability`` of every step, ``calibration_error`` (expected calibration error) and
-        ``brier`` of probabilities fitted on other identities, ``brier_of_prior`` of the prior as the probability of
-        all, and ``intervals`` of ``probability``, ``calibration_error`` and ``brier``.
+        ``brier`` of probabilities fitted on other identities, ``brier_of_prior`` (the prior used as every probability),
+        and ``intervals`` of ``probability``, ``calibration_error`` and ``brier``.
     counts
         ``n_query``, ``n_valid``, ``n_gallery``, ``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated`` and others.
     confidence

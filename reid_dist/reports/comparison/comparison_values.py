@@ -83,7 +83,7 @@ class ChangedQuery:
 
 @dataclass(frozen=True, slots=True)
 class MetricComparison:
-    """One metric of both runs.
+    """One metric in both runs.
 
     Attributes
     ----------
