@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 
 from reid_dist.core.formatting import counted
-from reid_dist.errors import InputError, RunFailedError
+from reid_dist.errors import InputError, ReidDistError, RunFailedError
 from reid_dist.evaluation.public import evaluate
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.kept_rows import to_numpy
@@ -141,7 +141,8 @@ class ReIDMetric:
                 outcome[0] = self._evaluated([rows for rows in gathered if rows is not None])
             except Exception as error:
                 # The other processes wait for an answer.
-                processes.broadcast([str(error), isinstance(error, InputError)])
+                text = error.in_one_line if isinstance(error, ReidDistError) else str(error)
+                processes.broadcast([text, isinstance(error, InputError)])
                 raise
         answer, is_input = processes.broadcast(outcome)
         if isinstance(answer, str):

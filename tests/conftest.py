@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -180,13 +181,19 @@ class Outcome:
     err: str
 
     def assert_refused(self, *parts: str, code: int = 2) -> str:
-        """Exit code, nothing on standard output, and one error line that contains the parts; return the line."""
+        """Exit code, nothing on standard output, and at the end one error, with its details, that contains the parts.
+
+        Returns the error.
+        """
         assert (self.code, self.out) == (code, ""), self
         assert "Traceback" not in self.err
-        (line,) = (line for line in self.err.splitlines() if line.startswith("Error: "))
+        start = re.search("^Error: ", self.err, re.MULTILINE)
+        assert start is not None
+        message = self.err[start.start() :]
+        assert all(line.startswith("  ") for line in message.splitlines()[1:])
         for part in parts:
-            assert part in line
-        return line
+            assert part in message
+        return message
 
 
 @pytest.fixture

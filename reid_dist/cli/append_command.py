@@ -36,7 +36,8 @@ def command(store: str, source: str, **options: Any) -> None:
 
     The result equals one `ingest` of all rows and has the same content digest. Only the new rows, the last chunk and
     the labels are written. If the command is killed, either the old or the new store remains. Evaluations that have
-    opened the old store continue to read it.
+    opened the old store continue to read it. Other readers of Zarr see
+    only the first rows of a store with appended rows; give them a copy written by `reid-dist ingest STORE`.
 
     The new rows must match the store: the same dimension, labels and label columns, and length 1 if the rows of the
     store have length 1. The options for labels are the same as in `ingest`.
@@ -48,22 +49,22 @@ def command(store: str, source: str, **options: Any) -> None:
       reid-dist append data/named.zarr features.npy --names list.txt --drop-pid -1
     """
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.stores import FeatureSet
     from reid_dist.stores.importers import append
     from reid_dist.stores.repeated_items import repeat_notes
+    from reid_dist.stores.stored import StoreReader
 
     arrays = {name: options.pop(name) for name in ingest_command.array_names() if name in options}
     options["words"] = ingest_command.words_of(options["words"])
-    n_before = FeatureSet.open(store).n_rows
     with rows_progress() as progress:
         named = {name: value for name, value in arrays.items() if value is not None}
         grown = append(store, source, named, progress=progress, **options)
     identities = counted(ingest_command.identities(grown), "identity")
+    appended = StoreReader.open(grown.uri).manifest.source["appended"][-1]
     click.echo(
-        f"{grown.uri}: {grown.n_rows - n_before} rows appended, {grown.n_rows} x {grown.dim} {grown.dtype}, "
+        f"{grown.uri}: {appended['rows']} rows appended, {grown.n_rows} x {grown.dim} {grown.dtype}, "
         f"{identities}, content {grown.content_digest[:16]}"
     )
-    for word, text in lines_of(repeat_notes(grown, "set")):
+    for word, text in [*(("note", note) for note in appended["notes"]), *lines_of(repeat_notes(grown, "set"))]:
         click.echo(without_controls(f"  {word}: {text}"))
 
 

@@ -44,11 +44,12 @@ def command(
       reid-dist average results/g1 results/g2 --metric mAP --metric CMC@1 --output results/mean.tex
       reid-dist average nightly.db#11:resnet50/regdb/1 nightly.db#11:resnet50/regdb/2
     """
+    from reid_dist.errors import load_all
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.averages import average_runs
 
     average = average_runs(
-        [load_report(run) for run in runs],
+        load_all(load_report, runs),
         names=[str(run) for run in runs],
         metrics=metrics or None,
         level=level,

@@ -28,7 +28,7 @@ def command(stores: tuple[str, ...]) -> int:
                 checked = check_store(uri, progress)
         except StoreError as error:
             # The other stores are still checked.
-            click.echo(without_controls(f"Error: {error}"), err=True)
+            click.echo(without_controls("\n  ".join((f"Error: {error}", *error.details))), err=True)
             damaged += 1
             continue
         click.echo(without_controls("\n".join(checked.lines())))

@@ -50,11 +50,12 @@ def command(baseline: Path, candidate: Path, image_root: str | None, place: Resu
       reid-dist compare results/plain results/reranked --output results/compared.html
       reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
     """
+    from reid_dist.errors import load_all
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.comparison import compare
     from reid_dist.reports.tables import ComparedRuns
 
-    reports = [load_report(run) for run in (baseline, candidate)]
+    reports = load_all(load_report, (baseline, candidate))
     given = {name: value for name, value in options.items() if value not in (None, ())}
     comparison = compare(*reports, names=[str(baseline), str(candidate)], **given)
     place.deliver(ComparedRuns(comparison, reports, image_root))

@@ -26,7 +26,9 @@ _DEFAULT = "reid-dist-demo"
 @name_option
 @local_options
 def command(output: Path | None, name: str | None, cluster_file: Path | None, workers: int | None) -> None:
-    """Generate a small synthetic data set modelled on Market-1501, evaluate it on a local Dask cluster, write reports.
+    """Generate a small synthetic data set modelled on Market-1501, evaluate it and write the reports.
+
+    The evaluation runs on a local Dask cluster.
 
     \b
     Example:

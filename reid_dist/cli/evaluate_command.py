@@ -45,12 +45,14 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
     from pydantic import ValidationError
 
     from reid_dist.cli.resumable import deliver_report, evaluate_job
-    from reid_dist.core.validation import explain
-    from reid_dist.errors import InputError
+    from reid_dist.core.validation import problems_of
+    from reid_dist.errors import refusal
+    from reid_dist.evaluation.options import JOB_OPTIONS
     from reid_dist.evaluation.pipelines import PipelineJob
 
     try:
         job = PipelineJob(query=query, gallery=gallery, **given_options(given))
     except ValidationError as error:
-        raise InputError(explain("the command", error, PipelineJob)) from None
+        faults = [f"{JOB_OPTIONS[str(path[0])].flag}: {text}" for path, text in problems_of(error, PipelineJob)]
+        raise refusal(faults, many="the command") from None
     deliver_report(evaluate_job(job, run), as_json=as_json, output=run.output)

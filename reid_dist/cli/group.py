@@ -9,7 +9,6 @@ import contextlib
 import difflib
 import gc
 import importlib
-import io
 import os
 import sys
 import time
@@ -25,7 +24,7 @@ from reid_dist.cli.ending import Ending, ending_of, interruption, make_temporary
 from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.core.address_space import address_space, require_address_space
 from reid_dist.core.credentials import without_controls, without_credentials
-from reid_dist.errors import ExitCode
+from reid_dist.errors import ExitCode, ReidDistError
 
 _COMMANDS = {
     "demo": "Generate a small synthetic data set, evaluate it and write the reports.",
@@ -45,11 +44,11 @@ _COMMANDS = {
     "pool": "Average the rows of each tracklet (or identity and camera).",
     "splits": "Evaluate on galleries drawn at random; print mean and spread.",
     "sweep": "Evaluate an expansion or a re-ranking over its parameters.",
-    "report": "Verify finished runs and rewrite their pages.",
+    "report": "Verify finished runs, print their tables and rewrite their pages.",
     "browse": "Look at the ranked lists of a run in a web browser.",
     "history": "Show, export, accept or prune nightly results.",
     "nightly": "Run a suite, compare it with earlier nights, write the page.",
-    "compile": "Compile all kernels before the first run.",
+    "compile": "Compile all kernels before the first run, for instance in a container image.",
     "list": "List metrics, protocols, distances, re-rankers, expansions, poolings, formats, layouts or benchmarks.",
     "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
 }
@@ -177,16 +176,23 @@ def _invoke(words: list[str]) -> Any:
         return end.exit_code
 
 
+def _lines_of(error: Exception) -> list[str]:
+    """Message of an error, and its details."""
+    if isinstance(error, ReidDistError):
+        return [str(error), *error.details]
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        usage = error.ctx.get_usage().splitlines()
+        return [error.format_message(), *map(str.strip, usage), f"Help: {error.ctx.command_path} --help"]
+    return [error.format_message() if isinstance(error, click.ClickException) else str(error)]
+
+
 def _say_error(error: Exception, code: int) -> None:
-    """Print an error on standard error."""
-    if code == ExitCode.INTERRUPTED:
-        text = str(error)
-    elif isinstance(error, click.ClickException):
-        shown = io.StringIO()
-        error.show(shown)
-        text = shown.getvalue().removesuffix("\n")
+    """Print an error on standard error, its details on indented lines."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        text = error.format_message()
     else:
-        text = f"Error: {error}"
+        text = "\n  ".join(_lines_of(error))
+        text = text if code == ExitCode.INTERRUPTED else f"Error: {text}"
     with contextlib.suppress(OSError):
         click.echo(without_controls(without_credentials(text)), err=True)
 
@@ -196,8 +202,9 @@ def _run_with_events(words: list[str], log: EventLog) -> int:
     began = time.monotonic()
 
     def write_error(error: Exception, code: int) -> None:
-        message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        log.write("error", message=without_credentials(message), kind=type(error).__name__, exit_code=code)
+        message, *details = map(without_credentials, _lines_of(error))
+        facts = {"details": details} if details else {}
+        log.write("error", message=message, **facts, kind=type(error).__name__, exit_code=code)
 
     log.write("started", command=words[0], version=__version__)
     try:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reid_dist.cli.click_options import chunk_option
+from reid_dist.cli.click_options import chunk_option, shared_options
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.findings import lines_of
 from reid_dist.core.formatting import counted
+from reid_dist.evaluation.options import LEFT_OUT
 
 if TYPE_CHECKING:
     from reid_dist.stores import FeatureSet
@@ -150,25 +151,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     help="Type of the stored features. Default: float16 is kept, all others become float32.",
 )
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
-@click.option(
-    "--exclude",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Leave out the rows that FILE lists by number from 0, item id or image path. FILE is text with one per line, "
-    ".csv or .npy; its first line may say which: row, item_id or image_path. Repeatable.",
-)
-@click.option(
-    "--drop-duplicates",
-    type=click.Choice(["item_ids", "image_paths", "features"]),
-    help="Keep the first row of every item id or image path, or of bit-identical features, and leave out its repeats.",
-)
-@click.option(
-    "--left-out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write a CSV of all rows that --exclude and --drop-duplicates leave out, and of entries that match no row.",
-)
+@shared_options(*LEFT_OUT)
 @click.option(
     "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
 )

@@ -32,11 +32,13 @@ _ONE_LINE = 10_000
 
 
 @click.command("list")
-@click.argument("kind", type=click.Choice([*_REGISTRIES]))
+@click.argument("kind", type=click.Choice([*_REGISTRIES]), metavar="KIND")
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print full records as JSON, and nothing else.")
 def command(kind: str, name: str | None, *, as_json: bool) -> None:
-    """List metrics, protocols, … with their sources, or show one entry in full.
+    """List all metrics, protocols, … with their sources, or show one entry in full.
+
+    KIND is metrics, protocols, distances, rerankers, expansions, poolings, formats, layouts or benchmarks.
 
     \b
     Examples:
@@ -44,12 +46,11 @@ def command(kind: str, name: str | None, *, as_json: bool) -> None:
       reid-dist list layouts msmt17
       reid-dist list benchmarks --json
     """
-    from reid_dist.core.registry import did_you_mean
-    from reid_dist.errors import UnknownNameError
+    from reid_dist.core.registry import unknown_name
 
     entries = {entry.name: entry for entry in _entries(kind)}
     if name is not None and name not in entries:
-        raise UnknownNameError(did_you_mean(_registry(kind).kind, name, entries))
+        raise unknown_name(_registry(kind).kind, name, entries)
     chosen = list(entries.values()) if name is None else [entries[name]]
     if as_json:
         records = [_record(entry) for entry in chosen]

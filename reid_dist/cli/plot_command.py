@@ -72,6 +72,7 @@ def command(
       reid-dist plot results/plain results/reranked --output cmc.pdf
       reid-dist plot results/plain results/reranked --curve pr --width two --font-size 9 --output pr.svg
     """
+    from reid_dist.errors import load_all
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.plots.figures import FORMATS, ONE_COLUMN, TWO_COLUMNS, figure_file
     from reid_dist.reports.plots.run_curves import curve_chart
@@ -84,7 +85,7 @@ def command(
     if names and len(names) != len(runs):
         raise click.UsageError(f"--name is given {len(names)} times for {len(runs)} runs; give it once for each")
     refuse_existing(output)
-    reports = [load_report(run) for run in runs]
+    reports = load_all(load_report, runs)
     named = distinct_names(names or run_names(runs, reports), reports)
     groups = comparable(reports)
     if len(groups) > 1:

@@ -46,7 +46,7 @@ class ResultPlace:
         by_suffix = {suffix: name for name, suffix in FORMATS.items()}
         if form is None and file.suffix.lower() not in by_suffix:
             raise click.UsageError(
-                f"the name {file.name} does not say in which form to write; add --format, or end it in "
+                f"the name {file} does not say in which form to write; add --format, or end it in "
                 f"{', '.join(by_suffix)}"
             )
         refuse_existing(file)
@@ -63,12 +63,12 @@ class ResultPlace:
 
         if self.file is not None:
             write_or_refuse(self.file, result.written(self.form or "json", notes=self.notes))
-        if self.as_json:
-            click.echo(result.to_json(), nl=False)
-        elif self.prints_text:
+        if self.prints_text:
             result.show(self.notes)
         else:
-            click.echo(result.written(self.form or "text", notes=self.notes), nl=False)
+            form = "json" if self.as_json else self.form or "text"
+            # As in a file: of a path that is not UTF-8 a question mark.
+            click.echo(result.written(form, notes=self.notes).encode("utf-8", "replace"), nl=False)
 
 
 def result_options(what: str, *, has_file: bool = True) -> Callable[[F], Callable[..., Any]]:

@@ -50,10 +50,11 @@ def command(
       reid-dist table results/plain results/reranked --metric mAP --intervals --output table.tex
       reid-dist table results/plain results/reranked --name baseline --name re-ranked --output table.html
     """
+    from reid_dist.errors import load_all
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.tables import ShownRuns, compare_runs, run_names
 
-    reports = [load_report(run) for run in runs]
+    reports = load_all(load_report, runs)
     named = names or run_names(runs, reports)
     table = compare_runs(reports, names=named, metrics=metrics or None, pictures=place.form == "html", **draws)
     place.deliver(ShownRuns(table, intervals, letters))

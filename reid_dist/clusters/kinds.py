@@ -18,7 +18,7 @@ from reid_dist.core.credentials import without_credentials
 from reid_dist.core.environment import SCREEN_VARIABLE
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.registry import nearest_hint
-from reid_dist.core.validation import explain
+from reid_dist.core.validation import Problem, file_refusal, problems_of
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
 
@@ -439,7 +439,8 @@ _CLASSES = {get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in 
 def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     """Read and validate a cluster file; the `InputError` names every problem."""
     where = f"cluster file {os.fspath(path)}"
-    content: Any = read_yaml_file(path, "cluster file")
+    document = read_yaml_file(path, "cluster file")
+    content = document.content
     if not isinstance(content, dict):
         raise InputError(
             f"{where} should have one 'key: value' per line and begin with 'kind:', found {reprlib.repr(content)}"
@@ -453,8 +454,9 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         return cast("Cluster", _CLASSES[kind].model_validate(content))
     except ValidationError as error:
         others = {field for each in KINDS for field in each.model_fields}
-        problems = explain(where, error, _CLASSES[kind].model_fields, others)
-        raise InputError(without_credentials(problems)) from None
+        problems = problems_of(error, _CLASSES[kind].model_fields, others)
+        shown = (Problem(path, without_credentials(text)) for path, text in problems)
+        raise file_refusal(where, shown, document) from None
 
 
 def cluster_schema() -> dict[str, Any]:

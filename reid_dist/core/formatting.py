@@ -9,6 +9,8 @@ from decimal import Decimal
 
 _VOWELS = "aeiou"
 _MOST_NAMED = 3
+_SHORT_DIGEST, _WHOLE_DIGEST = 12, 64
+_HEX = frozenset("0123456789abcdef")
 
 
 def counted(number: int, noun: str, *, separator: str = ",") -> str:
@@ -47,6 +49,13 @@ def joined(names: Sequence[str]) -> str:
 def shortened(text: str, most: int) -> str:
     """Return a text of at most so many characters, the last one an ellipsis if it is cut."""
     return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def short_digests(*values: object) -> list[str]:
+    """Return SHA-256 digests among values by their first 12 digits, by all where the first ones agree."""
+    texts = [str(value) for value in values]
+    heads = [text[:_SHORT_DIGEST] if len(text) == _WHOLE_DIGEST and _HEX.issuperset(text) else text for text in texts]
+    return heads if len(set(heads)) == len(set(texts)) else texts
 
 
 def percent(value: float) -> str:

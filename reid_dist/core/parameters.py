@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, Self, TypeVar, get_args, get_origin
 
 from reid_dist.core.specs import read_value, value_text
-from reid_dist.errors import InputError
+from reid_dist.errors import refuse
 
 Form = Literal["flag", "whole", "number", "choice", "text", "names", "numbers", "rows", "any"]
 
@@ -160,8 +160,7 @@ def check_values(declared: Mapping[str, Parameter], values: Mapping[str, Any], o
             found[name] = declared[name].check(value)
         except ValueError as error:
             wrong.append(f"{name}{of} {error}, found {shown(value)}")
-    if wrong:
-        raise InputError("; ".join(wrong))
+    refuse(wrong, many=f"values{of}" if of else "options")
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from reid_dist.core.formatting import first_few
-from reid_dist.errors import UnknownNameError
+from reid_dist.errors import LONGEST_MESSAGE, UnknownNameError
 
 
 class Named(Protocol):
@@ -31,6 +31,8 @@ class Named(Protocol):
         """The paper or the program that the definition comes from."""
 
 
+_MOST_IN_MESSAGE = 4
+
 T = TypeVar("T", bound=Named)
 
 
@@ -41,11 +43,21 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
     return f" did you mean {folded[near[0]]!r}?" if near else ""
 
 
-def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = None) -> str:
-    """Return one line on an unknown name: the nearest known one, and all of them or the first `most`."""
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], most: int | None = None, *, details: Sequence[str] = ()
+) -> UnknownNameError:
+    """Return the error on an unknown name: the nearest known one, or some, and all of them or the first `most`.
+
+    All are in the message where they are few, else before the other details.
+    """
     names = sorted(known)
-    shown = first_few(names, len(names) if most is None else most)
-    return f"unknown {kind} {name!r};{nearest_hint(name, names)} known: {shown}"
+    unknown, hint = f"unknown {kind} {name!r}", nearest_hint(name, names)
+    listed = f"known: {first_few(names, len(names) if most is None else most)}"
+    short = f"{unknown};{hint} {listed}"
+    if len(short) <= LONGEST_MESSAGE:
+        return UnknownNameError(short, details=details)
+    some = hint or f" known: {first_few(names, _MOST_IN_MESSAGE)}"
+    return UnknownNameError(f"{unknown};{some}", details=(listed, *details))
 
 
 class Registry(Generic[T]):
@@ -77,7 +89,7 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Look a definition up."""
         if not isinstance(name, str) or name not in self._entries:
-            raise UnknownNameError(did_you_mean(self.kind, str(name), self._entries))
+            raise unknown_name(self.kind, str(name), self._entries)
         return self._entries[name]
 
     def names(self) -> list[str]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from reid_dist.core.formatting import counted, first_few
+from reid_dist.core.formatting import first_few
 from reid_dist.core.parameters import shown
 from reid_dist.core.registry import nearest_hint
-from reid_dist.errors import InputError
+from reid_dist.core.yaml_text import Document, Path
+from reid_dist.errors import InputError, refusal
 
 _MOST_KNOWN = 12
 
@@ -18,35 +19,40 @@ Known = Iterable[str] | type[BaseModel]
 """Names of keys, or the model of the whole file, whose keys depend on the place."""
 
 
-def explain(what: str, error: ValidationError, known: Known, others: Iterable[str] = ()) -> str:
-    """Put all problems that pydantic found in the file `what` into one line; see `problems_of`."""
-    return in_one_line(what, problems_of(error, known, others))
+class Problem(NamedTuple):
+    """One fault of a file: keys and positions that lead to the value, and what is wrong with it."""
+
+    path: Path
+    text: str
 
 
-def in_one_line(what: str, problems: Sequence[str]) -> str:
-    """Return the number of problems of a file, and all of them."""
-    return f"{what} has {counted(len(problems), 'problem')}: " + "; ".join(problems)
+def file_refusal(what: str, problems: Iterable[Problem], document: Document) -> InputError:
+    """Return one error on the file `what` with all of its problems, in the order of their lines."""
+    in_order = sorted(problems, key=lambda each: document.line(each.path) or 0)
+    return refusal([*dict.fromkeys(f"{document.place(each.path)}: {each.text}" for each in in_order)], what)
 
 
-def problems_of(error: ValidationError, known: Known, others: Iterable[str] = ()) -> list[str]:
-    """Return each problem that pydantic found, with its path; `others` are field names of other kinds of file."""
+def problems_of(error: ValidationError, known: Known, others: Iterable[str] = ()) -> list[Problem]:
+    """Return all problems that pydantic found; `others` are field names of other kinds of file."""
     given, elsewhere = known if isinstance(known, type) else list(known), set(others)
     problems = []
     for problem in error.errors(include_url=False):
-        path = ".".join(str(part) for part in problem["loc"]) or "the file"
+        path = problem["loc"]
         if problem["type"] == "extra_forbidden":
-            key = str(problem["loc"][-1])
-            if key in elsewhere and len(problem["loc"]) == 1:
-                problems.append(f"{path}: unknown key for this kind, though others have it; leave it out")
+            key = str(path[-1])
+            if key in elsewhere and len(path) == 1:
+                texts = ["unknown key for this kind, though others have it; leave it out"]
             else:
-                problems.append(f"{path}: unknown key{_advice(key, given, problem['loc'][:-1])}")
+                texts = [f"unknown key{_advice(key, given, path[:-1])}"]
         elif problem["type"] == "missing":
-            problems.append(f"{path}: missing")
+            texts = ["missing"]
         elif isinstance(own := problem.get("ctx", {}).get("error"), InputError):
-            problems.append(f"{path}: {own}")
+            texts = [*own.faults]
         else:
-            text = problem["msg"].removeprefix("Value error, ")
-            problems.append(f"{path}: {text[:1].lower()}{text[1:]}, found {shown(problem['input'])}")
+            # What a check of this package raised, or what pydantic itself found.
+            text = str(own) if isinstance(own, ValueError) else problem["msg"]
+            texts = [f"{text[:1].lower()}{text[1:]}, found {shown(problem['input'])}"]
+        problems += [Problem(path, text) for text in texts]
     return problems
 
 

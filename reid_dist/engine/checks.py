@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, have
 from reid_dist.core.numeric import is_whole
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.engine.distances import Distance
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.metrics.metric import LARGEST_RANK, METRICS, NEAREST, PAIRS, PROBES, RANKS, SINGLE_SHOT, Metric
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
@@ -49,10 +49,14 @@ def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> No
         if distance.needs_length and features.n_zero_rows and not features.allow_zero:
             rows = ", ".join(map(str, features.first_zero_rows))
             more = ", …" if features.n_zero_rows > len(features.first_zero_rows) else ""
+            what = f"{counted(features.n_zero_rows, 'row')} of {features.n_rows:,}"
             raise InputError(
-                f"{features.n_zero_rows} of {features.n_rows} {side} rows are zero vectors (rows {rows}{more}), which "
-                f"have no direction under {distance.name}; drop them, or allow them (allow_zero=True, ingest "
-                "--allow-zero): they are then at distance 1 from everything"
+                f"{what} of the {side} set {'is' if features.n_zero_rows == 1 else 'are'} all zeros, for which "
+                f"{distance.name} distance is undefined; drop or allow them",
+                details=(
+                    f"rows: {rows}{more}",
+                    "allow them with ingest --allow-zero (allow_zero=True): their distance to every row is then 1",
+                ),
             )
     if query.dim != gallery.dim:
         raise InputError(
@@ -65,7 +69,7 @@ def check_excluded(label: str, query: LabelledSet, gallery: LabelledSet) -> None
     sides = (("query", query), ("gallery", gallery))
     known = {"pid", "camid", *query.columns, *gallery.columns}
     if label not in known:
-        raise InputError(did_you_mean("label", label, sorted(known)))
+        raise unknown_name("label", label, sorted(known))
     kind = f"{label}s" if label in ("pid", "camid") else f"{COLUMN_PREFIX}{label}"
     if missing := [side for side, each in sides if kind not in each.labels]:
         raise InputError(
@@ -82,9 +86,11 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
     if protocol.needs_camids:
         missing = [side for side, each in sides if each.camids is None]
         if missing:
+            advice, *reasons = _without_camids(query, gallery)
             raise InputError(
                 f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} {have(missing)} none; give "
-                f"them, or {_without_camids(query, gallery)}"
+                f"them, or {advice}",
+                details=reasons,
             )
     if protocol.counts_cameras and query.camid_names != gallery.camid_names:
         raise InputError(
@@ -97,7 +103,8 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
             known = sorted({column for _, each in sides for column in each.columns})
             raise InputError(
                 f"protocol {protocol.name!r} reads the label column {name!r}, and {' and '.join(missing)} "
-                f"{have(missing)} none; columns there: {', '.join(known) or 'none'}"
+                f"{have(missing)} none; ingest it with them",
+                details=(f"columns there: {', '.join(known) or 'none'}",),
             )
     if not protocol.needs_item_ids:
         return False
@@ -108,17 +115,24 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
     if names[0] is None or names[1] is None:
         lacking = [side for (side, _), each in zip(sides, names, strict=True) if each is None]
         raise InputError(
-            f"protocol {protocol.name!r} leaves out each query's own row, known by its item id or image path, and "
-            f"{' and '.join(lacking)} {have(lacking)} no item ids; give item_ids or image_paths to both sets "
-            "(`reid-dist ingest` with --item-ids NAME, or with --names FILE), or the same set twice"
+            f"protocol {protocol.name!r} needs item_ids or image_paths, and {' and '.join(lacking)} {have(lacking)} "
+            "no item ids; give them to both sets, or the same set twice",
+            details=(
+                "reid-dist ingest: --item-ids NAME, or --names FILE",
+                "it leaves out each query's own row, which it knows by its item id or image path",
+            ),
         )
     kinds = "image path" if by_paths else "item id"
     if protocol.junk == (OWN_ROW,) and not np.isin(*join_item_ids(names[0], names[1])).any():
         raise InputError(
-            f"protocol {protocol.name!r} leaves out each query's own row, known by its {kinds}, and none of the "
-            f"{query.n_rows} {kinds}s of the query set is in the gallery (query: {_first(names[0])}; "
-            f"gallery: {_first(names[1])}); give an image the same {kinds} on both sides, or use the "
-            "protocol 'no_cameras' if no query is a gallery row"
+            f"protocol {protocol.name!r} leaves out each query's own row by its {kinds}, and none of the "
+            f"{query.n_rows} {kinds}s of the query set is in the gallery",
+            details=(
+                f"give an image the same {kinds} on both sides, or use the protocol 'no_cameras' if no query is a "
+                "gallery row",
+                f"query: {_first(names[0])}",
+                f"gallery: {_first(names[1])}",
+            ),
         )
     return False
 
@@ -128,11 +142,11 @@ def _first(item_ids: NDArray[np.generic]) -> str:
     return ", ".join(repr(item) for item in item_ids[:3].tolist()) + (", …" if len(item_ids) > 3 else "")
 
 
-def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
-    """Format the recommended protocol for sets without camids, under which a query's own row is no match."""
+def _without_camids(query: LabelledSet, gallery: LabelledSet) -> tuple[str, ...]:
+    """Return the recommended protocol for sets without camids, under which no query finds its own row, and why."""
     shared = shared_items(query, gallery)
     if shared is None:
-        return "use the protocol 'no_cameras'"
+        return ("use the protocol 'no_cameras'",)
     rows = f"{counted(shared.n_query, 'row')} of the query set {'is' if shared.n_query == 1 else 'are'} in the gallery"
     found = {
         "content": "query and gallery are the same set",
@@ -145,7 +159,8 @@ def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
     by_ids = shared.by == "image_paths" and not named_by_paths(query, gallery)
     first = "give the paths as item_ids to both sides and " if by_ids else ""
     return (
-        f"{first}use the protocol 'same_set': {found}, and under 'no_cameras' each of these queries would find itself"
+        f"{first}use the protocol 'same_set'",
+        f"{found}, and under 'no_cameras' each of these queries would find itself",
     )
 
 
@@ -244,11 +259,11 @@ def check_collapse(
         return
     known = ["pid", *(["camid"] if gallery.camids is not None else []), *sorted(gallery.columns)]
     if collapse.label not in known:
-        raise UnknownNameError(did_you_mean("label of the gallery to collapse", collapse.label, known))
+        raise unknown_name("label of the gallery to collapse", collapse.label, known)
     stems = list(dict.fromkeys(family.stem for family in METRICS if family.needs == RANKS))
     for family in collapse.families:
         if family not in stems:
-            raise UnknownNameError(did_you_mean("metric of ranks to collapse", family, stems))
+            raise unknown_name("metric of ranks to collapse", family, stems)
     single = [metric.name for metric in metrics if metric.family.needs == SINGLE_SHOT]
     if single or protocol.cmc_family == "CMC_single_shot":
         raise InputError(

@@ -360,9 +360,12 @@ def make_plan(
         else:
             raise PlanError(
                 f"one task needs {byte_size(projected(query_block, gallery_block))} and may take "
-                f"{byte_size(memory_per_thread)}: tiles of {tile.query} x {tile.gallery} rows over gallery chunks "
-                f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
-                "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
+                f"{byte_size(memory_per_thread)}; give workers more memory per thread, or choose a smaller chunk_rows",
+                details=(
+                    f"tiles of {tile.query} x {tile.gallery} rows, gallery chunks of {chunk} rows x {gallery.dim} "
+                    "features",
+                    "smaller chunks of the gallery: ingest it again with a smaller --chunk-rows",
+                ),
             )
     unit = gallery_block if extra.merges_slowly else chunk if is_chunked else _ROWS_STEP
     query_block, gallery_block = _even_blocks(query, gallery, query_block, gallery_block, tile, n_threads, unit)

@@ -33,11 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Labels
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.output import Results
 from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.metric import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.entry_checks import INTERVALS, MEAN_OF_GROUPS, N_IDENTITIES
@@ -60,7 +60,7 @@ def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tup
     known = ["camera", "camera_pair", "identity", "gallery_size", *columns]
     for name in names or ():
         if name not in known:
-            raise UnknownNameError(did_you_mean("breakdown", name, known))
+            raise unknown_name("breakdown", name, known)
     return tuple(dict.fromkeys(names or ()))
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from reid_dist.core.formatting import have
-from reid_dist.core.nested import differing_fields
+from reid_dist.core.nested import differing_fields, leaves
 from reid_dist.engine.checks import (
     check_collapse,
     check_ground_truth,
@@ -202,10 +202,11 @@ def plain_spec(entries: Spec) -> dict[str, Any]:
     return spec
 
 
-def differing(wanted: Spec, found: Spec) -> list[str]:
-    """Names of the entries in which two specs differ; one that requests nothing is as one that is missing."""
+def differing(wanted: Spec, found: Spec) -> dict[tuple[str, ...], tuple[Any, Any]]:
+    """Both values of each field in which two specs differ; one that requests nothing is as one that is missing."""
     sides = [{name: value for name, value in spec.items() if requests(value)} for spec in (wanted, found)]
-    return list(dict.fromkeys(field.path[0] for field in differing_fields(sides, _exact)))
+    near, far = (dict(leaves(side)) for side in sides)
+    return {field.path: (near.get(field.path), far.get(field.path)) for field in differing_fields(sides, _exact)}
 
 
 def entry_text(spec: Spec, name: str) -> str:

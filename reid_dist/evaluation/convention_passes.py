@@ -132,7 +132,7 @@ def conventions(
     settings, omitted = settings_for(query, gallery, single_shot=single_shot)
     with begin_session(client, workspace, progress, chunk_rows) as session:
         passes = passes_of(query, gallery, measures, stages, notes)
-        ranked = _rank(query, gallery, settings, passes, _shot(settings, chosen), session)
+        ranked = _rank(query, gallery, settings, passes, _shot(settings, chosen), session, notes)
     settings, ranked = _with_valid_query(query, gallery, settings, ranked, notes)
     alike = _distinct_passes(ranked, notes)
     rows = _rows(settings, {each: ranked[each] for each in alike}, chosen, alike, query.pids)
@@ -235,8 +235,9 @@ def _rank(
     passes: Sequence[tuple[Distance, Stages]],
     shot: SingleShot | None,
     session: Session,
+    notes: list[Finding],
 ) -> Ranked:
-    """Rank under all settings, in every pass."""
+    """Rank under all settings, in every pass but those whose stages refuse the features, which are noted."""
     protocols = tuple(pair[0].protocol for pair in settings)
     outputs: list[Output[Any]] = [ProtocolRanks(protocols)]
     outputs += [] if shot is None else [ProtocolCurves(shot=shot, protocols=protocols)]
@@ -271,7 +272,13 @@ def _rank(
     def attempt(within: Session, shown: Progress) -> None:
         for measure, stages in passes:
             if (measure.name, stages) not in found:
-                found[measure.name, stages] = rank(within, measure, stages)
+                try:
+                    found[measure.name, stages] = rank(within, measure, stages)
+                except InputError as error:
+                    # Known only from the values, as numbers beyond those of float16 are.
+                    if stages == PLAIN:
+                        raise
+                    notes.append(info("unfit_stages", stages=stages.name, distance=measure.name, why=str(error)))
                 shown.advance(_PASSES)
 
     if all(stages == PLAIN for _, stages in passes):
@@ -303,7 +310,7 @@ def _with_valid_query(
         protocol = settings[0][0].protocol
         joined = joined_labels(query, gallery, protocol, camids=False)
         labels = joined_label_sets(query, gallery, joined, protocol, False)
-        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, QueryCounts(first[0].ranked).invalid))
+        raise explain_no_valid_query(query, gallery, labels, protocol, QueryCounts(first[0].ranked).invalid)
     out = [pair[0].name for pair, each in zip(settings, valid, strict=True) if not each]
     if out:
         notes.append(info("no_valid_query_under", conventions=out))

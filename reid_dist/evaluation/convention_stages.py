@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reid_dist.core.findings import Finding, info
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.core.specs import parse_spec
 from reid_dist.engine.distances import Distance
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.stages.expansion.expansion_steps import (
     EXPANSIONS,
     LENGTH_1,
@@ -48,8 +48,10 @@ class Stages:
         *before, last = parse_spec("re-ranking or expansion", text, nested=True)
         known = [*RERANKERS.names(), *EXPANSIONS.names()]
         for call in (*before, last):
+            if call.name == EVERY_TREATMENT:
+                raise InputError(f"{call.name} stands for each of {', '.join(TREATMENTS)}, and alone; found {text!r}")
             if call.name not in known:
-                raise UnknownNameError(did_you_mean("re-ranking or expansion", call.name, [*known, EVERY_TREATMENT]))
+                raise unknown_name("re-ranking or expansion", call.name, [*known, EVERY_TREATMENT])
         if misplaced := [call.name for call in before if call.name in RERANKERS]:
             raise InputError(f"{misplaced[0]} is a re-ranking, which comes last and alone; found {text!r}")
         rerank = make_rerank(last) if last.name in RERANKERS else None

@@ -166,9 +166,8 @@ def make_grid(
         return _weights(expand, rerank, swept)
     if (expand is None) == (rerank is None):
         raise InputError(
-            "a sweep goes over the parameters of one thing: give either an expansion (expand, --expand aqe) or a "
-            "re-ranking (rerank, --rerank k_reciprocal), "
-            + ("not both" if expand is not None else "and neither is given")
+            "give either an expansion (--expand aqe) or a re-ranking (--rerank k_reciprocal) to sweep, "
+            + ("not both" if expand is not None else "neither is given")
         )
     # Anything but text is refused as a spec.
     spec: Any = expand if rerank is None else rerank

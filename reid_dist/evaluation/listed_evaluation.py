@@ -123,7 +123,7 @@ def _report(
     zero = protocol.zero_for_invalid
     queries = QueryCounts(listed.best)
     if not queries.valid.any():
-        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
+        raise explain_no_valid_query(query, gallery, labels, protocol, queries.invalid)
     split = split_metrics(checked.metrics, listed)
     by_name = {metric.name: metric for metric in checked.metrics}
     bounds = {
@@ -134,9 +134,12 @@ def _report(
     if options["metrics"] is not None and last is not None:
         low, high = bounds[last]
         raise InputError(
-            f"metric {last!r} needs the rank of every query's last positive, and the lists are cut before it (it lies "
-            f"between {low:.4g} and {high:.4g}); keep longer lists, use R@{index.shape[1]}, or evaluate the "
-            "feature stores"
+            f"metric {last!r} needs the rank of every query's last positive, and the lists are cut before it; keep "
+            "longer lists",
+            details=(
+                f"it lies between {low:.4g} and {high:.4g}",
+                f"or use R@{index.shape[1]}, or evaluate the feature stores",
+            ),
         )
     decided = _decided_ranks(listed, listed.n_listed, options["max_rank"])
     curves = _curves(protocol, listed, decided, options["max_rank"])

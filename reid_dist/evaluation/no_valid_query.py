@@ -34,21 +34,21 @@ def explain_no_valid_query(
     labels: tuple[Labels, Labels],
     protocol: Protocol,
     invalid: Mapping[str, int],
-) -> str:
-    """Message with the reasons and what to check; `labels` are numbered alike, `invalid` counts queries by reason."""
+) -> InputError:
+    """Error with the reasons and what to check; `labels` are numbered alike, `invalid` counts queries by reason."""
     reasons = ", ".join(f"{count} {reason}" for reason, count in invalid.items()) or "there are no queries"
     found = f"no query has a relevant gallery item ({reasons})"
     if protocol.is_listed:
         lists = " or ".join(protocol.relevant_lists)
-        return f"{found}: every list of {lists} in the ground truth is empty"
+        return InputError(f"{found}: every list of {lists} in the ground truth is empty")
     near, far = labels
     shared = np.setdiff1d(np.intersect1d(near.pids, far.pids), protocol.junk_pids)
-    pids = f"query pids {_span(query)}, gallery pids {_span(gallery)}, {len(shared)} in common"
+    pids = (f"query pids: {_span(query)}", f"gallery pids: {_span(gallery)}", f"in both sets: {len(shared)}")
     hints = [
         *_pid_hints(query, gallery, labels, protocol, len(shared)),
         *_camera_hints(query, gallery, labels, protocol, invalid),
     ]
-    return f"{found}: {pids}; {'; '.join(hints) or 'check the labels'}"
+    return InputError(f"{found}; {hints[0] if hints else 'check the labels'}", details=(*hints[1:], *pids))
 
 
 def _span(side: LabelledSet) -> str:
@@ -58,7 +58,7 @@ def _span(side: LabelledSet) -> str:
         return "none"
     names = side.pid_names
     ends = [kinds[0], kinds[-1]] if names is None else [_name(kind, names) for kind in (kinds[0], kinds[-1])]
-    return f"span {ends[0]}..{ends[1]} ({counted(len(kinds), 'identity')})"
+    return f"{ends[0]}..{ends[1]} ({counted(len(kinds), 'identity')})"
 
 
 def _name(number: np.int64, names: tuple[str, ...]) -> str:

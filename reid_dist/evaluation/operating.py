@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.findings import Finding
+from reid_dist.core.formatting import short_digests
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.numeric import is_number
 from reid_dist.engine.checks import check_sets
@@ -274,7 +275,7 @@ def _count(
     results = run_job(job, execution, checked.truth)
     ranked, probes = results.of(Positives), results.of(NearestNegatives)
     if not len(ranked.rank):
-        raise InputError(explain_no_valid_query(*visible, job.label_sets, job.protocol, QueryCounts(ranked).invalid))
+        raise explain_no_valid_query(*visible, job.label_sets, job.protocol, QueryCounts(ranked).invalid)
     counted = ranked.reason != NOT_COUNTED
     metrics = RequestedPoints.metrics(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
@@ -449,9 +450,11 @@ class RecordedRanking:
         if job is None and None in places:
             side = _SIDES[places.index(None)]
             raise InputError(
-                f"the {side} of the run was in memory ({report.inputs[side]['uri']}), where nothing is left to read "
-                "again; give the same arrays to reid_dist.operating_points(query, gallery), or save the sets "
-                "(FeatureSet.save) and evaluate their stores"
+                f"the {side} of the run was in memory ({report.inputs[side]['uri']}) and cannot be read again",
+                details=(
+                    "give the same arrays to reid_dist.operating_points(query, gallery)",
+                    "or save the sets (FeatureSet.save) and evaluate their stores",
+                ),
             )
         if job is not None:
             return cls(spec, job.sides, options)
@@ -462,7 +465,9 @@ class RecordedRanking:
         """Refuse sets with another content than those of the run."""
         for side, opened in (("query", query), ("gallery", gallery)):
             if opened.content_digest != self.spec[side]:
+                now, before = short_digests(opened.content_digest, self.spec[side])
+                lists = " (or a list of rows that it leaves out)" if "exclude" in self.spec else ""
                 raise InputError(
-                    f"{side} {opened.describe()['uri']} has changed since the run: its content digest is "
-                    f"{opened.content_digest[:16]}, that of the run {self.spec[side][:16]}; {_AGAIN}"
+                    f"{side} {opened.describe()['uri']}{lists} has changed since the run; {_AGAIN}",
+                    details=(f"content digest: {now}", f"recorded in the run: {before}"),
                 )

@@ -14,7 +14,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, cast
 
 from reid_dist.core.parameters import Parameter, check_values, declared_keys
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stages.method_parameters import SweptValues
 
@@ -291,8 +291,9 @@ class _Outputs(TypedDict, total=False):
             limits=(0, 1),
             exclusive=True,
             refused_by=(SPLITS, SWEEP),
-            help="Confidence level of the bootstrap intervals.",
-            doc="Confidence level of the bootstrap intervals of all means (by identity); None for no intervals.",
+            help="Confidence level of the bootstrap intervals; that of EER takes one more pass.",
+            doc="Confidence level of the bootstrap intervals of all means (by identity); None for no intervals.  That "
+            "of EER takes one more pass over all pairs.",
         ),
     ]
     seed: Annotated[
@@ -374,8 +375,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Leave out the rows that FILE lists, on both sides: by item id, image path, or number and side. FILE "
-            "is text with one per line, .csv or .npy. Repeatable.",
+            help="Leave out the rows that FILE lists by item id, image path or number from 0. FILE is text with one "
+            "per line, .csv or .npy; a first line row, item_id or image_path says which, and a column side of a .csv says "
+            "which of two sides. Repeatable.",
             doc="Lists of rows to leave out of both sides; see `reid_dist.stores.importers.exclusion`.",
         ),
     ]
@@ -385,7 +387,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Keep the first row of every item id or image path, or of bit-identical features, on each side.",
+            help="Keep the first row of every item id or image path, or of bit-identical features, on each side, and "
+            "leave out its repeats.",
             doc="Keep the first row of every item id or image path, or of bit-identical features, on each side.",
         ),
     ]
@@ -645,7 +648,7 @@ def complete(given: Mapping[str, Any], known: Mapping[str, Option] = OPTIONS) ->
     """Options with the defaults of all that are not given, each checked; an unknown one is refused."""
     for name in given:
         if name not in known:
-            raise InputError(did_you_mean("option", name, list(known)))
+            raise unknown_name("option", name, known)
     values = {name: given.get(name, option.default) for name, option in known.items()}
     return cast("EvaluationOptions", check_values(known, values))
 

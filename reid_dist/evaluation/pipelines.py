@@ -27,10 +27,10 @@ from pydantic import (
 
 from reid_dist.core.parameters import Form, Parameter
 from reid_dist.core.specs import parse_spec
-from reid_dist.core.validation import in_one_line, problems_of
+from reid_dist.core.validation import Problem, file_refusal, problems_of
 from reid_dist.core.yaml_text import parse_yaml, read_yaml_file
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, refuse
 from reid_dist.evaluation.benchmarks import BENCHMARKS, Benchmark, with_benchmark
 from reid_dist.evaluation.options import (
     JOB_OPTIONS,
@@ -127,8 +127,7 @@ def _look_up_metrics(names: Sequence[str]) -> None:
             parse_metric(name)
         except InputError as error:
             problems.append(str(error))
-    if problems:
-        raise InputError("; ".join(problems))
+    refuse(problems, many="metrics")
 
 
 _LOOK_UPS: Mapping[str, Callable[[Any], object]] = {
@@ -328,43 +327,44 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     mapping.
     """
     where = os.fspath(path)
-    content: Any = read_yaml_file(path, "pipeline file")
+    document = read_yaml_file(path, "pipeline file")
+    content = document.content
     if not isinstance(content, dict):
         raise InputError(f"{where} holds no job; it needs at least the keys query and gallery")
     if "suite" in content:
         raise InputError(f"{where} is a suite of many jobs; run it with `reid-dist nightly {where} --history FILE`")
-    for override in overrides:
-        _override(content, override)
+    document = replace(document, replaced=tuple(_override(content, override) for override in overrides))
     try:
         job = PipelineJob.model_validate(content)
         problems = [*contradictions(job)]
     except ValidationError as error:
         problems = problems_of(error, PipelineJob)
     if problems:
-        raise InputError(in_one_line(f"pipeline file {where}", problems))
+        raise file_refusal(f"pipeline file {where}", problems, document)
     return job
 
 
-def contradictions(job: PipelineJob) -> Iterator[str]:
+def contradictions(job: PipelineJob) -> Iterator[Problem]:
     """Fields of a job that contradict each other or its benchmark; each alone is right."""
     expand = None if job.sweep is not None else job.expand
     for field, contradicts in (("benchmark", job.options), ("expand", partial(parse_expand, expand or ()))):
         try:
             contradicts()
         except InputError as error:
-            yield f"{field}: {error}"
+            yield from (Problem((field,), text) for text in error.faults)
 
 
-def _override(content: dict[str, Any], override: str) -> None:
-    """Replace a field, or with a dot one of a mapping: ``protocol.base=allshots``."""
+def _override(content: dict[str, Any], override: str) -> tuple[str, ...]:
+    """Replace a field, or with a dot one of a mapping, ``protocol.base=allshots``; return its keys."""
     key, equals, value = override.partition("=")
     *path, last = key.split(".")
     if not equals or not last or not all(path):
         raise InputError(f"--set takes KEY=VALUE, found {override!r}")
-    parsed = parse_yaml(value, f"--set {key}: the value")
+    parsed = parse_yaml(value, f"--set {key}: the value").content
     for step in path:
         inner = content.setdefault(step, {})
         if not isinstance(inner, dict):
             raise InputError(f"--set {key}: {step} is {inner!r} and has no fields; set {step} itself")
         content = inner
     content[last] = parsed
+    return (*path, last)

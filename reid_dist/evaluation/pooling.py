@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.core.temporary import temporary_directory
-from reid_dist.errors import InputError, StoreError, StoreExistsError, UnknownNameError
+from reid_dist.errors import InputError, StoreError, StoreExistsError
 from reid_dist.evaluation.checked_options import Spec, differing
 from reid_dist.evaluation.options import POOL_OPTIONS, PoolOptions, complete
 from reid_dist.evaluation.runner import ResultStore
@@ -126,7 +126,7 @@ def pool_job(features: FeatureSet, given: PoolOptions) -> PoolJob:
             "(allow_zero=True, --allow-zero)"
         )
     if media is not None and media not in features.columns:
-        raise UnknownNameError(did_you_mean("label column of media", media, features.columns))
+        raise unknown_name("label column of media", media, features.columns)
     if media is not None and not how.weighs:
         raise InputError(
             f"media are for means, in which each has the same weight; the {how.name} over all rows of a group is "

@@ -23,7 +23,6 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.task_graph import Execution
-from reid_dist.errors import InputError
 from reid_dist.evaluation.chance_level import chance_notes
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.projection import has_single_shot
@@ -80,7 +79,7 @@ def make_report(
     if not queries.valid.any():
         from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 
-        raise InputError(explain_no_valid_query(query, gallery, job.label_sets, protocol, queries.invalid))
+        raise explain_no_valid_query(query, gallery, job.label_sets, protocol, queries.invalid)
     of_items, curves = job.output(Ranks), None
     described = described_protocol(checked)
     if has_single_shot(checked):

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import reid_dist.core.signals as signals
 from reid_dist.core.credentials import printable
-from reid_dist.core.formatting import byte_size
+from reid_dist.core.formatting import byte_size, short_digests
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.limits import usable_memory
+from reid_dist.core.parameters import shown
 from reid_dist.core.regular_files import MOST_SETTINGS, read_regular
 from reid_dist.core.temporary import DRAFT_NAME, remove_abandoned_drafts
 from reid_dist.engine.plan import DEFAULT_MEMORY
@@ -241,8 +242,17 @@ def _refuse_other_result(store: ResultStore[R], spec: Spec, result: R) -> None:
             f"{store.location} holds a result of an earlier version, which did not store what it was made from; "
             "choose another --output"
         )
-    if others := ", ".join(differing(spec, found)):
-        raise InputError(f"{store.location} holds {store.mismatch} ({others} differ); choose another --output")
+    if others := differing(spec, found):
+        names = ", ".join(dict.fromkeys(path[0] for path in others))
+        raise InputError(
+            f"{store.location} holds {store.mismatch} ({names} differ); choose another --output",
+            details=[_difference(".".join(path), *values) for path, values in others.items()],
+        )
+
+
+def _difference(name: str, wanted: object, found: object) -> str:
+    now, before = short_digests(*("none" if each is None else shown(each).strip("'") for each in (wanted, found)))
+    return f"{name}: {before} before, {now} now"
 
 
 # ---- unfinished runs -------------------------------------------------------------------------------------------------
@@ -314,7 +324,7 @@ def _failures_with_advice(folder: Path | str | None, resumed_by: str | None) -> 
         # Workers that a signal ended as well may have been missed first.
         if isinstance(error, KeyboardInterrupt) or signals.received() is not None:
             raise KeyboardInterrupt(left) from error
-        raise RunFailedError(f"{error}; {left}") from error
+        raise RunFailedError(str(error), details=(*getattr(error, "details", ()), left)) from error
 
 
 # ---- places ----------------------------------------------------------------------------------------------------------

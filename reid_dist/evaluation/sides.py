@@ -44,16 +44,12 @@ class Sides:
     def open(self, progress: RowsProgress | None = None) -> tuple[FeatureSet, FeatureSet]:
         """Open both sides, fused with the further models, without the rows that are left out."""
         near, far = self._fused(progress)
-        if not self.spec:
-            if self.left_out is not None:
-                raise InputError(
-                    "left_out lists the rows that exclude and drop_duplicates leave out; give one of these"
-                )
+        if not self.spec and self.left_out is None:
             return near, far
         # Few runs leave rows out.
         from reid_dist.stores.importers.exclusion import Exclusion, leave_out
 
-        return leave_out(near, far, Exclusion(self.exclude, self.drop_duplicates), self.left_out)
+        return leave_out(near, far, Exclusion(self.exclude, self.drop_duplicates, self.left_out))
 
     def _fused(self, progress: RowsProgress | None) -> tuple[FeatureSet, FeatureSet]:
         models = [parse_model(text) for text in self.fuse]

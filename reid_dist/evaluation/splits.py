@@ -387,7 +387,8 @@ def run_splits(session: Session, job: SplitJob) -> SplitReport:
                     try:
                         report = evaluate_once(private, near, far, **job.checked.values)
                     except InputError as error:
-                        raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
+                        message = f"split {split} of {trials.n_splits} (from 0): {error}"
+                        raise InputError(message, details=error.details) from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
                 of_sides = [*side_notes(near, far, rules), *label_notes(near, far, rules), *input_notes(near, far)]
                 return FinishedSplit.of(report, leave_out=of_sides)
@@ -458,10 +459,12 @@ def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, pro
     # A row shares all labels with itself, so that any junk rule hides it, if the labels are there.
     if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None and query.image_paths is None):
         raise InputError(
-            "query and gallery are the same set, so that every drawn row would be a query that finds itself under "
-            f"protocol {protocol.name!r}{' without item ids' if protocol.junk else ''}; use --rest-as-queries "
-            "(rest_as_queries=True) with 'no_cameras', which takes the rows that are not drawn as queries, or item ids "
-            "and the protocol 'same_set'"
+            f"under protocol {protocol.name!r}{' without item ids' if protocol.junk else ''}, every drawn row of one "
+            "set would find itself; use --rest-as-queries, or the protocol 'same_set'",
+            details=(
+                "--rest-as-queries (rest_as_queries=True) with 'no_cameras': rows that are not drawn are the queries",
+                "the protocol 'same_set' needs item ids",
+            ),
         )
 
 

@@ -297,8 +297,10 @@ def _check_first(metric: Metric, listed: ListedRanks) -> None:
         reach = int(listed.n_listed[undecided].min())
         other = f"{metric.name.partition('@')[0]}@{reach} or " if reach else ""
         raise InputError(
-            f"metric {metric.name!r} is not available for these lists, and has no bounds in them, since it may rise "
-            f"when a positive moves down: the list of query {query} holds {int(listed.n_listed[query])} items that are "
-            f"not junk, {int(undecided.sum())} lists end too early; use {other}mAP@{metric.parameter}, or keep longer "
-            "lists"
+            f"metric {metric.name!r} needs longer lists: {int(undecided.sum())} end too early; keep longer ones, or "
+            f"use {other}mAP@{metric.parameter}",
+            details=(
+                f"the list of query {query} holds {int(listed.n_listed[query])} items that are not junk",
+                "the metric has no bounds in lists that are cut: it may rise when a positive moves down",
+            ),
         )

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.findings import Finding, info
 from reid_dist.core.model import RankedQueries
-from reid_dist.core.registry import Registry, did_you_mean
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.core.registry import Registry, unknown_name
+from reid_dist.errors import InputError
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -296,7 +296,7 @@ def parse_metric(text: str) -> Metric:
         for key, (what, example) in _WRITTEN.items():
             if f"{text}@{key}=x" in METRICS:
                 raise InputError(f"metric {text!r} needs {what}: {text}@{key}={example}, for example")
-        raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
+        raise unknown_name("metric", text, METRICS.names())
     stem, parameter = match["stem"], match["parameter"]
     for key, (what, example) in _WRITTEN.items():
         if f"{stem}@{key}=x" in METRICS:
@@ -306,7 +306,7 @@ def parse_metric(text: str) -> Metric:
             return Metric(METRICS.get(f"{stem}@{key}=x"), written=_decimal(text, written, key))
     name = f"{stem}@k"
     if name not in METRICS:
-        raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
+        raise unknown_name("metric", text, METRICS.names())
     return Metric(METRICS.get(name), _rank(text, parameter))
 
 

@@ -385,9 +385,9 @@ def _evaluated(
         raise
     except (ClusterError, RunFailedError) as error:
         cluster.close()
-        return undone_entry(planned, FAILED, str(error)), None
+        return undone_entry(planned, FAILED, error.in_one_line), None
     except ReidDistError as error:
-        return undone_entry(planned, FAILED, str(error)), None
+        return undone_entry(planned, FAILED, error.in_one_line), None
     except Exception as error:  # A defect in one job: the night continues, and the traceback is kept.
         cluster.close()
         return _defect(planned, error, target), None

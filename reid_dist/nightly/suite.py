@@ -6,12 +6,12 @@ import os
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.validation import explain
+from reid_dist.core.validation import Problem, file_refusal, problems_of
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
 from reid_dist.evaluation.pipelines import PipelineJob, contradictions
@@ -144,7 +144,8 @@ class PlannedJob:
 def read_suite(path: str | os.PathLike[str]) -> Suite:
     """Read and validate a suite file; the message lists every problem."""
     where = os.fspath(path)
-    content: Any = read_yaml_file(path, "suite file")
+    document = read_yaml_file(path, "suite file")
+    content = document.content
     if not isinstance(content, dict):
         raise InputError(f"{where} holds no suite; it needs the keys suite, models, datasets and jobs")
     if "suite" not in content and "query" in content:
@@ -156,48 +157,45 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
     try:
         suite = Suite.model_validate(content)
     except ValidationError as error:
-        # An invalid name may contain a line break.
-        raise InputError(explain(f"suite file {where}", error, Suite).replace("\n", "\\n")) from None
+        raise file_refusal(f"suite file {where}", problems_of(error, Suite), document) from None
     # Jobs are merged from valid parts only.
-    problems = [*dict.fromkeys(_problems(suite))] or [*dict.fromkeys(_problems_of_jobs(suite))]
-    if problems:
-        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
-        raise InputError(f"suite file {where} has {count}: {'; '.join(problems)}")
+    if problems := [*_problems(suite)] or [*_problems_of_jobs(suite)]:
+        raise file_refusal(f"suite file {where}", problems, document)
     return suite
 
 
-def _problems(suite: Suite) -> Iterator[str]:
+def _problems(suite: Suite) -> Iterator[Problem]:
     """Yield problems that concern several fields."""
     groups: list[tuple[str, str, Mapping[str, object]]] = [
         ("models", "model", suite.models),
         ("datasets", "dataset", suite.datasets),
     ]
-    owners: dict[str, PipelineJob] = {f"datasets.{name}": each for name, each in suite.datasets.items()}
-    owners |= {f"jobs.{name}": each for name, each in suite.jobs.items()}
-    makers: dict[str, Prepared] = {f"models.{name}": each for name, each in suite.models.items()}
-    makers |= {f"datasets.{name}": each for name, each in suite.datasets.items()}
+    owners: dict[tuple[str, str], PipelineJob] = {("datasets", name): each for name, each in suite.datasets.items()}
+    owners |= {("jobs", name): each for name, each in suite.jobs.items()}
+    makers: dict[tuple[str, str], Prepared] = {("models", name): each for name, each in suite.models.items()}
+    makers |= {("datasets", name): each for name, each in suite.datasets.items()}
     for owner, maker in makers.items():
-        for word in maker.prepare or ():
-            yield from (f"{owner}.prepare: {problem}" for problem in _wrong_placeholders(word))
+        for position, word in enumerate(maker.prepare or ()):
+            yield from (Problem((*owner, "prepare", position), text) for text in _wrong_placeholders(word))
     for owner, each in owners.items():
         for group, what, named in groups:
-            for name in getattr(each, group, None) or ():
+            for position, name in enumerate(getattr(each, group, None) or ()):
                 if name not in named:
-                    yield f"{owner}.{group}: there is no {what} {name!r}"
+                    yield Problem((*owner, group, position), f"there is no {what} {name!r}")
         for field in _WITH_PLACEHOLDERS:
-            yield from (f"{owner}.{field}: {problem}" for problem in _wrong_placeholders(getattr(each, field)))
+            yield from (Problem((*owner, field), text) for text in _wrong_placeholders(getattr(each, field)))
         if each.sweep is not None:
-            yield f"{owner}.sweep: a suite runs single jobs; put the best point into one"
+            yield Problem((*owner, "sweep"), "a suite runs single jobs; put the best point into one")
 
 
-def _problems_of_jobs(suite: Suite) -> Iterator[str]:
+def _problems_of_jobs(suite: Suite) -> Iterator[Problem]:
     """Yield problems of data sets and jobs together."""
     jobs = list(suite.planned())
     if not jobs:
-        yield "no job is left: models and datasets leave out every one"
+        yield Problem(("jobs",), "no job is left: models and datasets leave out every one")
     for planned in jobs:
-        problems = contradictions(planned.pipeline)
-        yield from (f"jobs.{planned.job} on datasets.{planned.dataset}: {problem}" for problem in problems)
+        for path, text in contradictions(planned.pipeline):
+            yield Problem(("jobs", planned.job, *path), f"on data set {planned.dataset}: {text}")
 
 
 def _wrong_placeholders(text: str | None) -> Iterator[str]:

@@ -639,8 +639,9 @@ def _title(run: Run, counts: dict[str, int], *, is_first: bool) -> str:
 def _quiet(run: Run, earlier: Sequence[Run]) -> str:
     """Return what is to say of a night without a change: what could have been detected, and what changed."""
     quiet = [entry for entry in run.entries if outcome(entry) == UNDECIDED]
+    unchanged = _NO_CHANGE if {*map(outcome, run.entries)} <= {SAME, UNDECIDED} else ""
     if not quiet:
-        return "" if any(outcome(entry) in (INCOMPARABLE, ACCEPTED) for entry in run.entries) else _NO_CHANGE
+        return unchanged
     found = []
     for entry in quiet:
         finding = entry.finding("accuracy")
@@ -652,7 +653,7 @@ def _quiet(run: Run, earlier: Sequence[Run]) -> str:
     name = found[0][0].name if found else ""
     detected = _detectable_text(found)
     parts.append(upper_first(f"of {name}, {detected}") if detected else "")
-    return " ".join(f"{part}." for part in parts if part) or _NO_CHANGE
+    return " ".join(f"{part}." for part in parts if part) or unchanged
 
 
 _NO_CHANGE: Final = "No gate found a change."

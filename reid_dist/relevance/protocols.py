@@ -14,8 +14,8 @@ import numpy as np
 
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.parameters import Parameter
-from reid_dist.core.registry import Registry, did_you_mean
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.core.registry import Registry, unknown_name
+from reid_dist.errors import InputError
 from reid_dist.relevance.groups import Collapse
 
 JUNK_PID = -1
@@ -228,7 +228,7 @@ def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: 
     known = [field for field in Protocol.__dataclass_fields__ if field != "name"]
     for part in parts:
         if part not in known:
-            raise UnknownNameError(did_you_mean("part of a protocol", part, known))
+            raise unknown_name("part of a protocol", part, known)
     if isinstance(base, str):
         base = PROTOCOLS.get(base)
     # Lists leave no use for junk by labels.
@@ -328,7 +328,7 @@ def _refuse_lists(protocol: Protocol) -> None:
     known = sorted({name for other in PROTOCOLS for name in (*other.relevant_lists, *other.junk_lists)})
     for name in (*protocol.relevant_lists, *protocol.junk_lists):
         if name not in known:
-            raise UnknownNameError(did_you_mean("list of a ground truth", name, known))
+            raise unknown_name("list of a ground truth", name, known)
     both = sorted(set(protocol.relevant_lists) & set(protocol.junk_lists))
     if both:
         raise InputError(f"protocol {protocol.name!r}: {', '.join(both)} cannot be relevant and junk")

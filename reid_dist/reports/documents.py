@@ -21,9 +21,17 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Self
 import numpy as np
 
 from reid_dist.core.findings import CAUTION, Finding, gravest_first
+from reid_dist.core.formatting import short_digests
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.optional_packages import import_extra
-from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.errors import (
+    DamagedStoreError,
+    FaultsError,
+    IncompleteStoreError,
+    InputError,
+    StoreError,
+    StoreNotFoundError,
+)
 from reid_dist.reports.heading import Heading
 from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
 
@@ -309,7 +317,7 @@ class DocumentReport(Result):
                 raise IncompleteStoreError(
                     f"{path} has no {cls.document}: the report was never finished; evaluate again"
                 )
-            raise StoreNotFoundError(f"no report in {path}: it has no {cls.document}")
+            raise StoreNotFoundError(f"no report in {path}: it has no {cls.document}; name the --output of a run")
 
         def read(name: str) -> bytes:
             content = read_bytes(path, name)
@@ -339,8 +347,8 @@ class DocumentReport(Result):
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
-            reason = error if isinstance(error, InputError) else repr(error)
-            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls._remedy}") from error
+            details = error.faults if isinstance(error, InputError) else (repr(error),)
+            raise _changed(where, cls._remedy, *details) from error
         return report
 
 
@@ -353,7 +361,16 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
 def require_digest(what: str, found: str, recorded: object) -> None:
     """Refuse content of another digest with an `InputError`, which `DocumentReport.load` completes."""
     if found != recorded:
-        raise InputError(f"its {what} digest is {found}, recorded is {recorded!s:.64}")
+        raise FaultsError(f"{what} digest", details=_digest_lines(what, found, recorded))
+
+
+def _digest_lines(what: str, found: str, recorded: object) -> tuple[str, str]:
+    found, written = short_digests(found, f"{recorded!s:.64}")
+    return f"{what} digest: {found}", f"recorded in the file: {written}"
+
+
+def _changed(where: str, remedy: str, *details: str) -> DamagedStoreError:
+    return DamagedStoreError(f"{where} was changed after it was written; {remedy}", details=details)
 
 
 def restored_number(value: float | None) -> float:
@@ -390,13 +407,10 @@ def _verify(document: Mapping[str, Any], schema: int, where: str, remedy: str) -
         raise StoreError(f"{where} has no {DIGEST}: it was written by an earlier version, or is damaged; {remedy}")
     actual = _digest_of(document)
     if document[DIGEST] != actual:
-        raise DamagedStoreError(
-            f"{where} was changed after it was written: its document digest is {actual}, recorded is "
-            f"{document[DIGEST]!s:.64}; {remedy}"
-        )
+        raise _changed(where, remedy, *_digest_lines("document", actual, document[DIGEST]))
     timing = document.get(_TIMING)
     if not isinstance(timing, dict) or not all(map(_is_seconds, timing.values())):
-        raise DamagedStoreError(f"{where} was changed after it was written: its timing holds no seconds by stage")
+        raise _changed(where, remedy, "its timing holds no seconds by stage")
 
 
 def _digest_of(document: Mapping[str, Any]) -> str:

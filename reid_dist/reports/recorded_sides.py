@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from reid_dist.core.formatting import short_digests
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.reports.report_data import ReportData
 from reid_dist.stores import FeatureSet, LabelledSet, Role, open_features, open_labels
@@ -73,10 +74,11 @@ def refuse_other_labels(report: ReportData, side: Role, found: LabelledSet | Non
     described = report.inputs.get(side)
     recorded = described if isinstance(described, dict) else {}
     if found is not None and recorded.get("labels_digest", found.labels_digest) != found.labels_digest:
+        now, before = short_digests(found.labels_digest, recorded["labels_digest"])
         raise InputError(
-            f"the labels of {found.describe()['uri']} are not those of the {side} of the run (digest "
-            f"{found.labels_digest[:16]}, recorded {recorded['labels_digest'][:16]}); name the {side} that was "
-            f"evaluated with --{side}, {side}=…, or evaluate again"
+            f"the labels of {found.describe()['uri']} are not those of the {side} of the run; name the {side} that was "
+            f"evaluated with --{side} ({side}=…), or evaluate again",
+            details=(f"digest of the labels: {now}", f"recorded in the run: {before}"),
         )
 
 

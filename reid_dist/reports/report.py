@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.reports.documents import make_frame
 from reid_dist.reports.report_data import ReportData
@@ -175,7 +175,7 @@ class Report(ReportData):
 
             return make_frame(breakdown_columns(table, self.breakdowns[table]), index="row")
         if table != "metrics":
-            raise InputError(did_you_mean("table", str(table), ["per_query", "metrics", *self.breakdowns]))
+            raise unknown_name("table", str(table), ["per_query", "metrics", *self.breakdowns])
         from reid_dist.reports.sections.metrics import metric_names
 
         names = metric_names(self)

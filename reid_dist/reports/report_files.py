@@ -50,7 +50,7 @@ def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or p
     except FileNotFoundError:
         occupant = None
     except OSError as error:
-        raise StoreError(f"cannot use {path} as an output directory: {_reason(error)}") from error
+        raise StoreError(f"cannot use {path} as an output directory ({_reason(error)}); choose another one") from error
     if occupant is not None:
         advice = f"choose another one{otherwise and f', {otherwise}'}"
         raise StoreExistsError(f"output directory {path} is not empty (it holds {occupant.name!r}); {advice}")
@@ -124,7 +124,7 @@ def refuse_existing(path: Path, option: str = "--output") -> None:
 def write_or_refuse(path: Path, content: str | bytes) -> None:
     """Write a new file, whole or not at all; refuse one that exists."""
     refuse_existing(path)
-    encoded = content.encode() if isinstance(content, str) else content
+    encoded = content.encode("utf-8", "replace") if isinstance(content, str) else content
     try:
         write_together(path.parent, {path.name: lambda file: file.write(encoded)})
     except StoreError as error:
@@ -161,7 +161,9 @@ def refuse_uri(directory: str | os.PathLike[str]) -> Path:
     # Of two slashes a Path keeps one.
     scheme, colon, rest = os.fspath(directory).partition(":/")
     if colon and _SCHEME.fullmatch(scheme):
-        raise InputError(f"a report is kept in a local directory, found the URI {scheme}://{rest.lstrip('/')}")
+        raise InputError(
+            f"a report is kept in a local directory, found the URI {scheme}://{rest.lstrip('/')}; give a path"
+        )
     refuse_unusable_path(directory)
     return Path(directory)
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.core.segments import segment_offsets
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.stages.parts import Blocks, Latest
 from reid_dist.stores import FeatureSet
@@ -105,7 +105,7 @@ def group_rows(features: FeatureSet, by: str) -> RowGroups:
         return _grouped(by, features.item_ids)
     columns = features.columns
     if by not in columns:
-        raise UnknownNameError(did_you_mean("label to pool by", str(by), [*columns, PID_CAMID, ITEM_ID]))
+        raise unknown_name("label to pool by", str(by), [*columns, PID_CAMID, ITEM_ID])
     return _grouped(by, columns[by])
 
 

@@ -206,6 +206,9 @@ def _refuse_unseen_stores(client: Client, sets: Iterable[FeatureSet]) -> None:
     found = _run_on_all(client, _first_problem, stores)
     for worker, problem in found.items():
         if problem is not None:
+            # A store that this process can no longer read either is no matter of paths.
+            for uri, content_digest in stores:
+                StoreReader.of_content(uri, content_digest)
             raise StoreNotFoundError(
                 f"worker {worker} cannot read the stores of this process: {problem}; put the stores where all workers "
                 "have them under the same path, or on S3"
@@ -216,11 +219,13 @@ def _first_problem(stores: list[tuple[str, str]]) -> str | None:
     """Run on a worker: why it cannot read one of the stores, given by URI and content digest."""
     for uri, content_digest in stores:
         try:
-            found = FeatureSet.open(uri)
+            # As its tasks will: rows may have been appended since.
+            StoreReader.of_content(uri, content_digest)
         except ReidDistError as error:
+            with contextlib.suppress(ReidDistError):
+                StoreReader.open(uri)
+                return f"{uri} holds something else there"
             return str(error)
-        if found.content_digest != content_digest:
-            return f"{uri} holds something else there"
     return None
 
 

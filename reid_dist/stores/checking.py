@@ -88,7 +88,7 @@ def check_store(
         what = f"no commit marker: the ingest was stopped, or is still running; {present} files of features are there"
         return CheckReport(uri, damage=(Damage("manifest", what, "zarr.json"),))
     except DamagedStoreError as error:
-        return CheckReport(uri, damage=(Damage("manifest", str(error), "zarr.json"),))
+        return CheckReport(uri, damage=(Damage("manifest", error.in_one_line, "zarr.json"),))
     return _check_rows(reader, progress)
 
 

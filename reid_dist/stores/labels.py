@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import DamagedStoreError, InputError, refuse
 from reid_dist.stores.digests import digest_json, digest_label, is_owned
 from reid_dist.stores.kept_rows import BFLOAT16, refuse_batches, to_numpy
 
@@ -291,11 +291,15 @@ def make_labels(
         labels[COLUMN_PREFIX + name], texts = as_numbers(values, name)
         if texts is not None:
             raise InputError(f"column {name!r} must be whole numbers, not text")
+    refuse(
+        [
+            f"{name} has {counted(len(array), 'entry')} for {counted(n_rows, 'row')} of features; give one per row"
+            for name, array in labels.items()
+            if not name.endswith("_names") and len(array) != n_rows
+        ],
+        many="labels",
+    )
     for name, array in labels.items():
-        if not name.endswith("_names") and len(array) != n_rows:
-            raise InputError(
-                f"{name} has {counted(len(array), 'entry')} for {counted(n_rows, 'row')} of features; give one per row"
-            )
         # Owned and read-only: labels are handed out by reference, and a digest is taken of them.
         labels[name] = array.copy() if array.flags.writeable or not is_owned(array) else array
         labels[name].flags.writeable = False

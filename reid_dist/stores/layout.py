@@ -333,7 +333,7 @@ def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
     marker = read_marker(uri)
     state = state_by(marker, uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no {of.label} at {uri}: nothing is there{cut_short_note(uri)}")
+        raise StoreNotFoundError(f"no such {of.label}: {uri}{cut_short_note(uri)}")
     if state is State.WRITING:
         raise IncompleteStoreError(
             f"{uri} has no commit marker: its writer was stopped, or is still running; {of.advice}"
@@ -356,6 +356,6 @@ def verified_entry(marker: Mapping[str, Any], uri: str, of: StoreKind) -> dict[s
     written = {key: value for key, value in marker.items() if key != "manifest_digest"}
     if marker.get("manifest_digest") != digest_json(written):
         raise DamagedStoreError(
-            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {of.advice}"
+            f"{uri} is damaged: the manifest in zarr.json does not match its own digest; {of.advice}"
         )
     return written

@@ -221,8 +221,8 @@ def refuse_stripped(uri: str) -> None:
     has_labels = _is_array_of_ours(folder, "pids") or "appended" in folder.folders()
     if read_marker(uri) is None and _is_array_of_ours(folder, "features") and has_labels:
         raise StoreError(
-            f"{uri} has the arrays of a feature store, and no zarr.json with the attribute {MANIFEST_KEY!r}: it was "
-            "damaged or edited, and nothing in it can be verified; restore zarr.json, or ingest the source again"
+            f"{uri} is damaged: it has the arrays of a feature store and no manifest; ingest the source again",
+            details=(f"missing: zarr.json with the attribute {MANIFEST_KEY!r}, by which everything is verified",),
         )
 
 

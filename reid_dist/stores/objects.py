@@ -338,8 +338,8 @@ def _explained(uri: str, error: Exception, *, writing: bool) -> StoreError:
     named = code[1] if code else f"HTTP status {status[1]}" if status else type(error).__name__
     if any(sign in text for sign in _METADATA):
         return StoreError(
-            f"no credentials for {uri}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (profiles are not read), or "
-            "AWS_SKIP_SIGNATURE=true where the bucket is public"
+            f"no credentials for {uri}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            details=("profiles are not read; for a public bucket set AWS_SKIP_SIGNATURE=true",),
         )
     if NO_BUCKET in text:
         return _no_bucket(uri)
@@ -349,8 +349,8 @@ def _explained(uri: str, error: Exception, *, writing: bool) -> StoreError:
         )
     if (status and status[1] in ("401", "403")) or "PermissionDenied" in named or "Unauthenticated" in named:
         return StoreError(
-            f"cannot {what} {uri}: the credentials in the environment are refused ({named}); check AWS_ACCESS_KEY_ID, "
-            "AWS_SECRET_ACCESS_KEY, AWS_REGION and the rights on the bucket"
+            f"cannot {what} {uri}: the credentials in the environment are refused ({named})",
+            details=("check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and the rights on the bucket",),
         )
     for sign, reason in (
         ("ConnectionRefused", "connection refused"),

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from numpy.typing import ArrayLike
 
 from reid_dist.core.formatting import counted
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
-from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, is_glob, state_of
-from reid_dist.stores.objects import SCHEME
+from reid_dist.stores.locations import (
+    State,
+    at_location,
+    canonical_uri,
+    cut_short_note,
+    holds,
+    is_glob,
+    local_path,
+    state_of,
+)
+from reid_dist.stores.objects import SCHEME, is_object_uri
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -50,7 +59,7 @@ def open_features(
     `role` is the side, if the location holds both; other options are those of `ingest`, and for files alone.
     """
     if role not in (None, "query", "gallery"):
-        raise InputError(did_you_mean("role", str(role), ("query", "gallery")))
+        raise unknown_name("role", str(role), ("query", "gallery"))
     uri = canonical_uri(location)
     if (stored := _stored(uri, role, "features")) is not None:
         return stored
@@ -108,7 +117,7 @@ def _of_arrays(make: Callable[..., Made], arrays: tuple[ArrayLike, ...], names: 
     try:
         return make(*arrays)
     except InputError as error:
-        raise InputError(f"{side}: {error}") from None
+        raise InputError(f"{side}: {error}", details=error.details) from None
 
 
 def recorded_place(described: Mapping[str, Any], role: Role, key: str = "uri") -> str | None:
@@ -127,7 +136,9 @@ def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
     if state is State.NOTHING and is_glob(uri):
         return None
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
+        if not is_object_uri(uri) and local_path(uri).is_dir():
+            raise StoreNotFoundError(f"no {what} in {uri}: the directory is empty{cut_short_note(uri)}")
+        raise StoreNotFoundError(f"no such file or store: {uri}{cut_short_note(uri)}")
     if state in (State.COMPLETE, State.WRITING):
         return FeatureSet.open(uri)
     side = None if role is None else at_location(uri, f"{role}.zarr")

@@ -107,7 +107,7 @@ class StoreAppender(FeatureWriter):
         place = uri if is_object_uri(uri) else os.path.realpath(uri)
         # Nothing is made where nothing is.
         if not folder_at(place).exists():
-            raise StoreNotFoundError(f"no feature store at {uri}: nothing is there; `reid-dist ingest` makes one")
+            raise StoreNotFoundError(f"no such feature store: {uri}; `reid-dist ingest` makes one")
         self._origin = dict(origin)
         self._lengths = _Lengths()
         super().__init__(place, dim=dim, dtype=dtype, allow_zero=allow_zero, notes=notes)

@@ -20,6 +20,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import short_digests
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
 from reid_dist.stores.digests import RowChecks, bytes_of, digest_label, row_checksums
 from reid_dist.stores.folders import folder_at, read_fully
@@ -187,9 +188,10 @@ class StoreReader(VerifiedReader):
             before = cls._before(uri, found.manifest)
             # Earlier ones have fewer rows: those that refer to each other in a circle were not written by an append.
             if before is None or before["shape"][0] >= found.manifest.n_rows:
+                now, then = short_digests(current.manifest.content_digest, content_digest)
                 raise DamagedStoreError(
-                    f"{uri} was changed while in use: its content digest is {current.manifest.content_digest} and was "
-                    f"{content_digest}; run again"
+                    f"{uri} was changed while in use; run again",
+                    details=(f"content digest: {now}", f"when it was opened: {then}"),
                 )
             found = cls(uri, before)
         return found
@@ -309,7 +311,7 @@ class StoreReader(VerifiedReader):
             return f"unreadable ({error.strerror or type(error).__name__})"
         if hasher.hexdigest() == manifest.chunk_digests[chunk]:
             return ""
-        return "its rows do not have the digest that was written with them"
+        return "its rows do not match their digest"
 
     def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
         """Read and verify all chunks in their order, several at a time where each takes a while to begin.
@@ -338,7 +340,7 @@ class StoreReader(VerifiedReader):
 def _cause(error: Exception) -> str:
     """Cause of a failed read, in words for users: messages of the libraries may print the bytes."""
     if "checksum" in str(error):
-        return "its bytes do not have the checksum that was written with them"
+        return "its bytes do not match their checksum"
     return "a file of it is missing" if isinstance(error, FileNotFoundError | KeyError) else type(error).__name__
 
 

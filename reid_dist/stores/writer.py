@@ -136,11 +136,31 @@ class StoreWriter(ABC):
         """Write what is left, without committing."""
 
     def commit(self) -> None:
-        """Finish, and write the commit marker, which is the manifest, in one atomic update."""
-        commit_writers([self])
+        """Finish, and write the commit marker, which is the manifest, in one atomic update.
+
+        Nothing happens if that is done already; InputError after an abort.
+        """
+        if not self._is_committed:
+            commit_writers([self])
+
+    def _refuse_more(self) -> None:
+        """Refuse rows and labels for a store that is finished: those of a complete one would be written again."""
+        if self._marker or self._has_ended:
+            raise InputError(
+                f"the writer of {self.uri} has been finished, and takes nothing more; `reid_dist.append` appends to a "
+                "complete store"
+            )
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the place is no longer reserved: the store is committed, or all that was written is removed."""
+        return not self._release.alive
 
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
+        if self._has_ended:
+            # Another process may have written a store there.
+            return
         if not self._is_committed:
             self._discard()
         self._release()
@@ -153,7 +173,7 @@ class StoreWriter(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is not None or self._has_ended:
             self.abort()
             return
         try:
@@ -224,6 +244,8 @@ def commit_writers(writers: Sequence[StoreWriter]) -> None:
     there.
     """
     for writer in writers:
+        if writer._has_ended:
+            raise InputError(f"the writer of {writer.uri} was aborted, and what it had written is removed; write again")
         if not writer._marker:
             writer.finish()
     for writer in writers:
@@ -371,8 +393,10 @@ class FeatureWriter(StoreWriter):
         Raises
         ------
         InputError
-            If width or kinds of labels differ from earlier blocks, or a value cannot be stored.
+            If width or kinds of labels differ from earlier blocks, a value cannot be stored, or the writer has been
+            finished.
         """
+        self._refuse_more()
         held = to_numpy(features)
         block = held if isinstance(held, np.ndarray) and not len(held) else as_feature_array(held)
         if block.ndim != 2 or block.shape[1] != (self._dim or block.shape[1]):
@@ -487,6 +511,7 @@ class FeatureWriter(StoreWriter):
 
     def set_labels(self, labels: Labels) -> None:
         """Set all labels at once, as returned by `reid_dist.stores.labels.make_labels`."""
+        self._refuse_more()
         self._labels = labels
 
     def finish(self) -> None:

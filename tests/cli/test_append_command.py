@@ -46,19 +46,21 @@ def test_labels_are_named_as_for_ingest(reid_dist, whole: FeatureSet) -> None:
 
 
 def test_rows_are_left_out_as_by_ingest(reid_dist, whole: FeatureSet) -> None:
-    (Path("bad.txt")).write_text("row\n0\n7\n")
+    (Path("bad.txt")).write_text("row\n0\n7\n999\n")
     done = reid_dist("append", "a.zarr", "b.zarr", "--exclude", "bad.txt", "--left-out", "left_out.csv")
     assert done.code == 0, done.err
     kept = np.delete(np.arange(200), [150, 157])
     assert FeatureSet.open("a.zarr").content_digest == whole.take(kept).content_digest
-    assert len(Path("left_out.csv").read_text().splitlines()) == 3
+    assert len(Path("left_out.csv").read_text().splitlines()) == 4
+    assert "  note: left out 2 of 50 rows by a list of exclusions\n" in done.out
+    assert "  note: 1 of 3 entries of the list of exclusions names no row: 999\n" in done.out
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing.zarr", "b.zarr"), "no feature store at "),
-        (("a.zarr", "nothing.zarr"), "nothing is there"),
+        (("nothing.zarr", "b.zarr"), "no such feature store: "),
+        (("a.zarr", "nothing.zarr"), "no such file: "),
         (("a.zarr", "narrow.zarr"), "has 3 features per row, and "),
         (("a.zarr", "b.zarr", "--dtype", "float16"), "keeps float32, and not float16"),
         (("a.zarr", "b.zarr", "--num-query", "3"), "No such option"),

@@ -82,5 +82,5 @@ def test_what_contradicts_a_benchmark_is_refused_in_one_line(reid_dist, stores, 
     assert planned.pipeline.options()["protocol"].name == "market1501_matlab"
     (tmp_path / "suite.yaml").write_text(suite.replace("llcm", "market1501, collapse: pid"))
     reid_dist("nightly", tmp_path / "suite.yaml", "--history", tmp_path / "h.sqlite").assert_refused(
-        "jobs.j on datasets.d: benchmark: benchmark 'market1501' prescribes collapse None"
+        "jobs.j.benchmark: on data set d: benchmark 'market1501' prescribes collapse None"
     )

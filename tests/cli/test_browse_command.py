@@ -81,7 +81,7 @@ def test_refusals(reid_dist, folder: Path, tmp_path: Path) -> None:
     plain = folder / "results" / "plain"
     reid_dist("browse", tmp_path).assert_refused("no report in")
     reid_dist("browse", folder / "without").assert_refused("no topk.npz", "evaluate again with --topk 50")
-    reid_dist("browse", plain, "--query", tmp_path / "no").assert_refused("nothing is there")
+    reid_dist("browse", plain, "--query", tmp_path / "no").assert_refused("no such file or store")
     reid_dist("browse", plain, "--query", folder / "gallery.zarr").assert_refused("not those of the query")
     reid_dist("browse", plain, "--static", folder).assert_refused("is not empty")
     outcome = reid_dist("browse", plain, "--static", tmp_path / "x", "--port", 8000)

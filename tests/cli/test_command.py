@@ -269,7 +269,7 @@ def test_run_names_wrong_names_and_types_at_once(reid_dist, tmp_path: Path) -> N
         "query: a\ngallery: b\nprotocol: markt1501\ndistance: cosin\nmetrics: [mAPP, CMC@0]\nmax_rank: true\n"
     )
     refused = reid_dist("run", pipeline)
-    refused.assert_refused("4 problems", "did you mean 'market1501'", "did you mean 'cosine'", "did you mean 'mAP'")
+    refused.assert_refused("5 problems", "did you mean 'market1501'", "did you mean 'cosine'", "did you mean 'mAP'")
     refused.assert_refused("metrics: ", "'CMC@0'", "max_rank: must be a whole number from 1 to 2**31 - 1, found True")
     pipeline.write_text("description: " + "[" * 5000 + "]" * 5000)
     reid_dist("run", pipeline).assert_refused("nested too deeply")

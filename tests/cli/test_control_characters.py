@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -105,3 +106,14 @@ def test_the_path_of_a_store(reid_dist, tmp_path: Path) -> None:
         done = reid_dist(*words)
         assert done.code == 2
         assert not controls_in(done.err + done.out)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "latex", "csv", "json", "html"])
+def test_a_run_whose_name_is_not_utf8(reid_dist, report: Report, tmp_path: Path, form: str) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff\xe2\x80\xaex")
+    report.save(folder)
+    done = reid_dist("compare", folder, folder, "--format", form, "--resamples", 50)
+    assert (done.code, "Traceback" in done.err) == (0, False)
+    assert done.out
+    reid_dist("compare", folder, folder, "--format", form, "--resamples", 50, "--output", tmp_path / "x")
+    assert (tmp_path / "x").stat().st_size > 0

@@ -96,6 +96,8 @@ def test_json_is_the_table_and_nothing_else(reid_dist, stores, tmp_path: Path) -
         (("--target", "mAP:3"), "METRIC=NUMBER"),
         (("--metric", "EER"), "no function of the ranks"),
         (("--distance", "cosinus"), "did you mean 'cosine'"),
+        (("--also", "treatments+k_reciprocal"), "treatments stands for each of l2"),
+        (("--also", "k_reciprocl"), "did you mean 'k_reciprocal'"),
         (("--output", "/proc/none/x.json"), "cannot write"),
     ],
 )

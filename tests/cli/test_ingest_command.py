@@ -153,7 +153,7 @@ def test_a_dropped_pid_without_rows_is_noted(reid_dist, tmp_path: Path) -> None:
     [
         (("--features", "embeddings"), ("unknown array 'embeddings'", "holds: ", "emb (30, 6) float32")),
         (("--features", "emb"), ("found features 'emb' but no identities", "--pids or --pids-file")),
-        ((), ("found no features; name them with --features, or with --query-features and --gallery-features",)),
+        ((), ("found no features in ", "--features, or --query-features and --gallery-features")),
         (("--query-features", "emb"), ("no gallery features; name them with --gallery-features",)),
         (
             ("--query-features", "emb", "--gallery-features", "emb", "--query-pids", "vid"),

@@ -79,7 +79,7 @@ def test_splits(run: Any, stores, threads: Path) -> None:
     ("words", "code", "message"),
     [
         (("evaluate", "a", "b", "--no-such"), 2, "No such option"),
-        (("evaluate", "a"), 2, "GALLERY"),
+        (("evaluate", "a"), 2, "no such file or store"),
         (("evaluate", "missing.zarr", "missing.zarr"), 2, "missing.zarr"),
         (("run", "missing.yaml"), 2, "missing.yaml"),
         (("splits", "a", "b", "--cluster", "missing.yaml"), 2, "missing.yaml"),

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refusals import in_full
 
 from reid_dist.clusters import cluster_schema, cluster_size, read_cluster
 from reid_dist.clusters.connection import connect
@@ -31,9 +32,7 @@ def _refusal(tmp_path: Path, text: str) -> str:
     path.write_text(text)
     with pytest.raises(InputError) as caught:
         read_cluster(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return in_full(caught.value)
 
 
 def test_there_is_a_file_of_every_kind() -> None:
@@ -74,7 +73,7 @@ def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPa
         ("kind: local\nworkers: many\nthreads_per_worker: 0\n", "2 problems"),
         (
             "kind: threads\ndask: {distributed.worker.memory.pause: 0.5}\n",
-            "has 1 problem: dask: unknown key for this kind, though others have it; leave it out",
+            "cluster.yaml: line 2, dask: unknown key for this kind, though others have it; leave it out",
         ),
         ("kind: local\nworkers: 0\n", "greater than or equal to 1"),
         ("kind: existing\naddress: 127.0.0.1\n", "address: string should match"),

@@ -136,7 +136,7 @@ def test_a_command_that_ends_before_it_needs_the_others(slurm: MiniSlurm, cluste
     # The others have started nothing that could fail; apart from messages of srun there is one line.
     message = [line for line in done.stderr.splitlines() if not line.startswith("srun: ")]
     assert len(message) == 1, done.stderr
-    assert message[0].startswith("Error: no features at ")
+    assert message[0].startswith("Error: no such file or store: ")
     assert slurm.jobs() == []
 
 

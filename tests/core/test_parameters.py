@@ -90,11 +90,11 @@ def test_texts_that_mean_no_value(kind, text) -> None:
     assert "None" not in str(refused.value)
 
 
-def test_one_line_names_all_that_are_wrong() -> None:
+def test_one_error_names_all_that_are_wrong() -> None:
     declared = {name: Parameter(limits=(1, 9)).of_type(name, int) for name in ("a", "b", "c")}
     with pytest.raises(InputError) as refused:
         check_values(declared, {"a": 0, "b": 2, "c": np.ones((50, 50))}, of=" of it")
-    first, last = str(refused.value).split("; ")
+    first, last = refused.value.faults
     assert first == "a of it must be a whole number from 1 to 9, found 0"
     assert last.startswith("c of it must be a whole number from 1 to 9, found array([[1., 1.")
     assert "\n" not in last

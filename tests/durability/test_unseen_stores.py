@@ -31,8 +31,14 @@ def test_what_workers_cannot_see(tmp_path: Path) -> None:
         processes.start(preload=tmp_path / "empty.py")
         cluster = ("--cluster", theirs / "cluster.yaml")
         for words, message in (
-            (("evaluate", "query.zarr", f"{_HERE}/only-here.zarr"), ("only-here.zarr: nothing is there", "same path")),
-            (("sweep", "query.zarr", f"{_HERE}/only-here.zarr", "--expand", "aqe", "--k", "1"), ("nothing is there",)),
+            (
+                ("evaluate", "query.zarr", f"{_HERE}/only-here.zarr"),
+                ("no such", "only-here.zarr", "same path"),
+            ),
+            (
+                ("sweep", "query.zarr", f"{_HERE}/only-here.zarr", "--expand", "aqe", "--k", "1"),
+                ("no such",),
+            ),
             (("evaluate", "query.zarr", "gallery.zarr", "--workspace", f"{_HERE}/work"), (f"workspace {_HERE}/work",)),
         ):
             with command(mine, *words, *cluster) as run:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from peaks import needs_peaks, run_and_read
+from refusals import in_full
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows, even_rows
@@ -128,7 +129,7 @@ def test_a_refusal_names_plans_that_would_fit() -> None:
     shape = SetShape(10**6, 2048, 4, 10**6)
     with pytest.raises(PlanError, match=re.escape("one task needs ")) as refused:
         make_plan(SetShape(10, 2048, 4, 10), SetShape(2 * 10**6, 2048, 4, 10**6), n_threads=1, memory_per_thread=MIB)
-    assert "ingest the gallery again with a smaller --chunk-rows" in str(refused.value)
+    assert "smaller --chunk-rows" in in_full(refused.value)
     assert isinstance(refused.value, MemoryError)
     assert shape.chunk_rows == 10**6
 

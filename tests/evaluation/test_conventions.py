@@ -456,3 +456,14 @@ def test_no_match():
 def test_mistakes(options, error, words):
     with pytest.raises(error, match=words):
         conventions(*made_sets(), **options)
+
+
+def test_a_treatment_that_features_do_not_allow_is_left_out_and_the_table_stays():
+    query, gallery = made_sets()
+    large = FeatureSet.from_arrays(1e6 * query.read(0, query.n_rows), query.pids, query.camids)
+    table = conventions(large, gallery, metrics="mAP", distances="cosine", also="treatments")
+    assert {row.stages.name for row in table.rows} == {"", "flip_sign"}
+    (left_out,) = [note for note in table.notes if note.code == "unfit_stages"]
+    assert (left_out.values["stages"], left_out.values["distance"]) == ("float16", "cosine")
+    plain = conventions(large, gallery, metrics="mAP", distances="cosine")
+    assert [row.value for row in table.rows if not row.stages.name] == [row.value for row in plain.rows]

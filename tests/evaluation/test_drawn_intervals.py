@@ -97,7 +97,7 @@ def test_intervals_of_breakdowns_are_kept_and_shown(tmp_path):
     assert report.to_pandas("gallery_size")["n_rows"].iloc[-1] == gallery.n_rows
     low, high = (f"{100 * end:.2f}" for end in table["intervals"]["mAP"][0])
     page = (tmp_path / "run" / "report.html").read_text()
-    assert f"[{low}, {high}] %" in page
+    assert f"[{low}, {high}]" in page
     # Twelve identities are few.
     assert "with fewer than 15 identities" in page
     written = StringIO()
@@ -246,3 +246,40 @@ def test_one_result_is_the_same_and_another_level_is_not_compared():
                                    columns=each.columns) for each in (query, gallery)]  # fmt: skip
     (little,) = compare(first, evaluate(*near, metrics="EER")).metrics
     assert little.verdict == UNDECIDED
+
+
+def test_rates_that_rest_on_few_false_accepts_are_undecided():
+    query, gallery = made_sets(5, spread=0.7)
+    noisy = [
+        FeatureSet.from_arrays(
+            each.read(0, each.n_rows) + np.random.default_rng(9).normal(0, 4.0, (each.n_rows, 12)).astype(np.float32),
+            each.pids,
+            each.camids,
+            columns=each.columns,
+        )
+        for each in (query, gallery)
+    ]
+    names = "TAR@FAR=0.1,TAR@FAR=1e-4"
+    good, bad = evaluate(query, gallery, metrics=names), evaluate(*noisy, metrics=names)
+    # A tenth of the impostors is many, a ten-thousandth fewer than ten.
+    assert good.verification["n_impostor"] < 1e5 < 1e3 * good.verification["n_impostor"]
+    found = compare(good, bad)
+    often, seldom = found.metrics
+    assert often.verdict == WORSE
+    assert (seldom.verdict, seldom.interval.high < 0) == (UNDECIDED, True)
+    assert [each.code for each in found.notes] == ["few_false_accepts"]
+    assert [each.code for each in compare(good, bad, metrics="TAR@FAR=0.1").notes] == []
+    assert compare(good, good).metrics[1].verdict == SAME
+    text = " ".join(found.to_text(notes="short").split())
+    assert "without pairing queries" in text
+    # No query was paired, and nothing drawn.
+    assert "of 0 identities" not in text
+
+
+def test_intervals_of_another_level_are_the_reason_that_there_is_no_verdict():
+    query, gallery = made_sets(5)
+    half = [evaluate(query, gallery, metrics="EER", confidence=0.5) for _ in range(2)]
+    none = [evaluate(query, gallery, metrics="EER", confidence=None) for _ in range(2)]
+    reasons = [compare(*runs).metrics[0].untested for runs in (half, none)]
+    assert "of another level" in reasons[0]
+    assert "of another level" not in reasons[1]

@@ -136,7 +136,7 @@ def test_paths_are_taken_where_sets_are(sides: tuple[Path, Path], report: Report
     assert evaluate_lists(lists, *sides, confidence=None).metrics["mAP"] == given.metrics["mAP"]
     assert k_reciprocal_graph(sides[1], rerank=RERANK).n_items == 48
     assert pool(sides[1], tmp_path / "pooled.zarr", by="pid_camid").n_rows == 30
-    with pytest.raises(StoreNotFoundError, match="nothing is there"):
+    with pytest.raises(StoreNotFoundError, match="no such"):
         evaluate(tmp_path / "missing.zarr", gallery)
     with pytest.raises(InputError, match=r"gallery must be a FeatureSet, a path or a tuple .*, found int"):
         evaluate(query, 7)

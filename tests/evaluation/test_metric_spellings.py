@@ -211,4 +211,4 @@ def test_wrong_metrics_of_a_pipeline(tmp_path: Path, text: str, message: str) ->
     with pytest.raises(InputError, match=message) as caught:
         read_job(tmp_path / "job.yaml")
     assert "tuple" not in str(caught.value)
-    assert "has 1 problem:" in str(caught.value)
+    assert "line 3, metrics: " in str(caught.value)

@@ -25,7 +25,8 @@ def _sets(query, gallery, paths=None):
 def _refusal(query, gallery, paths=None) -> str:
     with pytest.raises(InputError, match="no query has a relevant gallery item") as error:
         evaluate(*_sets(query, gallery, paths))
-    return str(error.value).partition("in common; ")[2]
+    # Behind the hints are the pids of both sides, and their number in common.
+    return "; ".join((str(error.value).partition("); ")[2], *error.value.details[:-3]))
 
 
 @pytest.mark.parametrize(("shift", "words"), [(1000, "plus 1000"), (-40, "minus 40")])

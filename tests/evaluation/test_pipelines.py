@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from refusals import in_full
 
 from reid_dist import FeatureSet, compose_protocol, evaluate
 from reid_dist.cli.evaluate_command import command
@@ -191,9 +192,9 @@ def test_lists_of_another_kind(read):
         ("{junk: [pid, camid], cmc_family: cmc}", ["4 problems", "name: missing", "junk.0", "found 'pid'", "junk.1",
                                                    "found 'camid'", "cmc_family", "found 'cmc'"]),
         ("{name: x, ap_family: AP, reported: mAP}", ["2 problems", "found 'AP'", "reported", "found 'mAP'"]),
-        ("3", ["1 problem", "protocol", "found 3"]),
-        ("[market1501]", ["1 problem", "protocol", "found ['market1501']"]),
-        ("null", ["1 problem", "protocol", "found None"]),
+        ("3", ["line 3, protocol: ", "found 3"]),
+        ("[market1501]", ["line 3, protocol: ", "found ['market1501']"]),
+        ("null", ["line 3, protocol: ", "found None"]),
         ("{name: x, base: markt1501}", ["unknown protocol 'markt1501'; did you mean 'market1501'?"]),
         ("{name: x, junk: [[camid], [clothes]]}", ["one rule of a single label", "('camid',), ('clothes',)"]),
         ("{name: x, junk: [[]]}", ["a junk rule is a list of labels"]),
@@ -209,8 +210,7 @@ def test_parts_that_do_not_fit_are_refused_before_anything_is_read(read, parts, 
     with pytest.raises(InputError) as refused:
         read(f"protocol: {parts}\n")
     for text in message:
-        assert text in str(refused.value)
-    assert "\n" not in str(refused.value)
+        assert text in in_full(refused.value)
 
 
 def test_a_job_with_a_protocol_of_parts_runs(tmp_path):
@@ -353,7 +353,7 @@ max_rnk: 10
 topk: 0
 """)
     for text in (
-        "has 7 problems: ",
+        ": 7 problems",
         "protocol: unknown protocol 'markt1501'; did you mean 'market1501'?",
         "distance: unknown distance 'cosin'; did you mean 'cosine'?",
         "metrics: unknown metric 'mINPP'; did you mean 'mINP'?",
@@ -362,8 +362,7 @@ topk: 0
         "max_rnk: unknown key, did you mean 'max_rank'?",
         "topk: must be a whole number from 1 to 2**31 - 1, or None, found 0",
     ):
-        assert text in str(refused.value)
-    assert "\n" not in str(refused.value)
+        assert text in in_full(refused.value)
 
 
 def test_wrong_compositions_are_reported_with_the_rest(read):
@@ -371,7 +370,7 @@ def test_wrong_compositions_are_reported_with_the_rest(read):
         read("protocol: {name: x, base: y}\nexpand: aqe(k=2)+\nrerank: k_reciprocal(k1=0)\nseed: -1")
     for text in ("4 problems", "protocol: unknown protocol 'y'", "expand: cannot read expansion 'aqe(k=2)+'",
                  "rerank: k1", "seed: "):  # fmt: skip
-        assert text in str(refused.value)
+        assert text in in_full(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -385,9 +384,10 @@ def test_wrong_compositions_are_reported_with_the_rest(read):
 )
 def test_specs_are_read_with_the_file(read, text, message):
     """Only what is swept may be left out."""
-    with pytest.raises(InputError, match="1 problem") as refused:
+    with pytest.raises(InputError) as refused:
         read(text)
     assert message in str(refused.value)
+    assert not refused.value.details
 
 
 def test_a_message_about_expanding_aliases_is_short(tmp_path):

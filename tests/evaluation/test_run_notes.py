@@ -9,6 +9,7 @@ import pytest
 from agreement import as_feature_set, evaluate_items
 from noted import codes, noted, texts_of_inputs, values_of
 from reference import ItemSet
+from refusals import in_full
 from strategies import scattered_sets
 
 from reid_dist import (
@@ -269,14 +270,18 @@ def test_splits_note_repeated_rows_of_the_whole_sets():
 def test_missing_cameras_of_one_set_lead_to_same_set():
     features, pids, paths = items()
     both = FeatureSet.from_arrays(features, pids)
-    with pytest.raises(InputError, match="use the protocol 'same_set': query and gallery are the same set") as caught:
+    with pytest.raises(InputError, match="use the protocol 'same_set'\n  query and gallery are the same set") as caught:
         evaluate(both, both)
-    assert str(caught.value).index("same_set") < str(caught.value).index("no_cameras")
+    assert in_full(caught.value).index("same_set") < in_full(caught.value).index("no_cameras")
     query = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=paths[:9])
-    with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by item id"):
+    with pytest.raises(
+        InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by item id"
+    ):
         evaluate(query, FeatureSet.from_arrays(features, pids, item_ids=paths))
     query = FeatureSet.from_arrays(features[:9], pids[:9], image_paths=paths[:9])
-    with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by image pa"):
+    with pytest.raises(
+        InputError, match="'same_set'\n  9 rows of the query set are in the gallery as well, by image pa"
+    ):
         evaluate(query, FeatureSet.from_arrays(features, pids, image_paths=paths))
     query, gallery = (
         FeatureSet.from_arrays(features[:n], pids[:n], item_ids=first + np.arange(n), image_paths=paths[:n])
@@ -314,7 +319,7 @@ def test_own_rows_are_known_by_image_path_where_there_are_no_item_ids(stored, tm
     assert matches(found) == []
     own = values_of(evaluate(*by_paths, protocol="no_cameras"), "own_rows")
     assert (own["by"], own["remedy"]) == ("image_paths", "protocol")
-    with pytest.raises(InputError, match="gallery has no item ids; give item_ids or image_paths to both sets"):
+    with pytest.raises(InputError, match="gallery has no item ids; give them to both sets"):
         evaluate(*one_side, **options)
     gallery = FeatureSet.from_arrays(features, pids, image_paths=np.char.add("other/", paths))
     with pytest.raises(InputError, match="none of the 6 image paths of the query set is in the gallery"):
@@ -342,8 +347,8 @@ def test_item_ids_that_never_meet_are_refused(evaluation):
     sides = [FeatureSet.from_arrays(features, pids, item_ids=names) for names in (paths, np.char.add("b/", paths))]
     with pytest.raises(InputError, match="none of the 30 item ids of the query set is in the gallery") as caught:
         evaluation(sides)
-    assert "'image000.jpg'" in str(caught.value)
-    assert "'b/image000.jpg'" in str(caught.value)
+    assert "'image000.jpg'" in in_full(caught.value)
+    assert "'b/image000.jpg'" in in_full(caught.value)
 
 
 def test_splits_of_one_set_need_other_queries():
@@ -351,7 +356,7 @@ def test_splits_of_one_set_need_other_queries():
     both = FeatureSet.from_arrays(features, pids, item_ids=paths)
     with pytest.raises(InputError, match="--rest-as-queries"):
         evaluate_splits(both, both, repeats=2, protocol="no_cameras")
-    with pytest.raises(InputError, match="'same_set' without item ids; use --rest-as-queries"):
+    with pytest.raises(InputError, match=r"'same_set' without item ids, .*; use --rest-as-queries"):
         evaluate_splits(*[FeatureSet.from_arrays(features, pids)] * 2, repeats=2, protocol="same_set")
     options = {"repeats": 2, "metrics": ["mAP"]}
     assert codes_of(evaluate_splits(both, both, protocol="same_set", **options)) == []
@@ -450,7 +455,7 @@ def test_one_camera_is_named_as_the_reason(protocol):
     query, gallery = scattered_sets(10, 60, 8, seed=5, n_cameras=1)
     with pytest.raises(InputError, match="8 only_same_camera_positives") as caught:
         evaluate_items(query, gallery, protocol)
-    message = str(caught.value)
+    message = in_full(caught.value)
     assert "there is only one camera (0)" in message
     assert "'no_cameras', or 'same_set' if queries are gallery rows as well" in message
     assert "-1" not in message
@@ -476,8 +481,8 @@ def test_several_cameras_are_no_reason_for_no_cameras():
     query = ItemSet(np.eye(4, dtype=np.float32)[:2], np.array([1, 2]), np.array([0, 1]))
     with pytest.raises(InputError, match=r"cameras found: 0, 1") as caught:
         evaluate_items(query, gallery)
-    assert "no_cameras" not in str(caught.value)
-    assert "-1" not in str(caught.value)
+    assert "no_cameras" not in in_full(caught.value)
+    assert "-1" not in in_full(caught.value)
 
 
 def test_texts_are_compared_and_shown_as_texts():
@@ -485,9 +490,9 @@ def test_texts_are_compared_and_shown_as_texts():
     rng = np.random.default_rng(6)
     query = FeatureSet.from_arrays(rng.standard_normal((2, 4)).astype(np.float32), ["c", "d"])
     gallery = FeatureSet.from_arrays(rng.standard_normal((3, 4)).astype(np.float32), ["a", "b", "b"])
-    with pytest.raises(InputError, match=r"query pids span 'c'\.\.'d' \(2 identities\)") as caught:
+    with pytest.raises(InputError, match=r"query pids: 'c'\.\.'d' \(2 identities\)") as caught:
         evaluate(query, gallery, protocol="no_cameras")
-    assert "0 in common" in str(caught.value)
+    assert "in both sets: 0" in in_full(caught.value)
 
 
 def test_junk_on_one_side_is_named():

@@ -328,7 +328,9 @@ def test_precision_of_the_found_is_exact_or_refused(case, k):
         for query in range(len(case.rankings))
     ]
     if not all(reaches):
-        with pytest.raises(InputError, match=rf"metric 'mAP_found@{k}' .* the list of query {reaches.index(False)} "):
+        with pytest.raises(
+            InputError, match=rf"(?s)metric 'mAP_found@{k}' .* the list of query {reaches.index(False)} "
+        ):
             metric_bounds(metric, listed)
         return
     bounds = metric_bounds(metric, listed)

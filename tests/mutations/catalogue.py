@@ -172,8 +172,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "relevance/protocols.py",
-            '        if name not in known:\n            raise UnknownNameError(did_you_mean("list of',
-            '        if name is None:\n            raise UnknownNameError(did_you_mean("list of',
+            '        if name not in known:\n            raise unknown_name("list of',
+            '        if name is None:\n            raise unknown_name("list of',
         ),
         ("relevance/ground_truth/ground_truth_files.py", "if len(queries) != n_query:", "if len(queries) > n_query:"),
     ],
@@ -384,8 +384,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "benchmarks": [
         (
             "evaluation/benchmarks/benchmark.py",
-            "if _is_given(value) and not _agrees(value, wanted):",
-            "if _is_given(value) and value == wanted == ():",
+            "if _is_given(value := given.get(option)) and not _agrees(value, wanted)",
+            "if _is_given(value := given.get(option)) and value == wanted == ()",
         ),
         (
             "evaluation/benchmarks/variants.py",

@@ -19,8 +19,10 @@ from reid_dist.nightly.history.history_values import (
     BETTER,
     FAILED,
     INCOMPARABLE,
+    PREPARATION,
     SAME,
     SKIPPED,
+    STALE,
     UNDECIDED,
     WORSE,
     Code,
@@ -115,6 +117,20 @@ def test_a_night_that_was_not_compared_says_so_with_both_values() -> None:
     assert lines(page)[0].endswith("mAP 5.12 % before 85.20 %")
     assert "mAP 85.20 % 5.12 % [4.02, 6.22] - ? no baseline yet -" in table_rows(page, "values")
     assert "No gate found a change" not in body(page)
+
+
+@pytest.mark.parametrize("verdict", [WORSE, "uncompared", "failed", "stale"])
+def test_a_night_that_needs_a_look_is_not_quiet(verdict: str) -> None:
+    """The console prints both, and the sentence would deny the headline."""
+    stale = Finding(gate=PREPARATION, verdict=STALE, code=Code.STALE, baseline=0)
+    made = {
+        WORSE: lambda: nights.worse_entry(1, baseline=0),
+        "uncompared": lambda: nights.uncompared_entry(1, baseline=0),
+        "failed": lambda: nights.undone_entry("failed", "no features", night=1),
+        "stale": lambda: nights.with_finding(nights.entry(night=1), stale),
+    }
+    before = nights.run(0, [nights.entry(night=0)])
+    assert headline(nights.run(1, [made[verdict](), nights.entry(job="other", night=1)]), [before]).quiet == ""
 
 
 def test_a_quiet_night_is_one_quiet_sentence() -> None:

@@ -27,6 +27,7 @@ from reid_dist.reports.tabular.markup import html, html_notes, latex, latex_text
 from reid_dist.reports.tabular.table import (
     Cell,
     Column,
+    Ends,
     Kind,
     Note,
     Table,
@@ -193,6 +194,7 @@ def test_every_form_holds_every_cell_whatever_is_in_it(rows: list[tuple[str, flo
         ("±0.5 ≤ \N{GREEK SMALL LETTER ALPHA}", r"$\pm$0.5 $\leq$ $\alpha$"),
         ("[2pt]", "{[}2pt]"),
         ("*best", "{*}best"),
+        ("--rerank gnn --- x", r"-{}-rerank gnn -{}-{}- x"),
     ],
 )
 def test_latex_has_numbers_with_signs_and_relations_in_math_mode(text: str, written: str) -> None:
@@ -220,3 +222,11 @@ def test_csv_of_several_tables_has_their_titles_and_all_columns() -> None:
     first, *_, last = csv.DictReader(io.StringIO(tables_csv([TABLE, other])))
     assert (first["table"], first["mAP"], first["mAP low"], first["mAP best"]) == (TABLE.title, "0.5123", "0.4", "1")
     assert (last["table"], last["mAP"], last["EER"], last["digest"]) == ("other", "", "0.01", "")
+
+
+def test_csv_without_rows_has_its_header_and_unknown_numbers_are_empty() -> None:
+    columns = [Column("run", Kind.NAME), Column("mAP")]
+    assert tables_csv([Table(columns=columns, rows=[])]) == "run,mAP\n"
+    unknown = Cell("-", math.nan, Ends("[0.4, -]", 0.4, math.nan))
+    (row,) = csv.DictReader(io.StringIO(tables_csv([Table(columns=columns, rows=[["a", unknown]])])))
+    assert row == {"run": "a", "mAP": "", "mAP low": "0.4", "mAP high": ""}

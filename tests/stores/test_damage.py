@@ -149,7 +149,7 @@ def test_a_store_without_its_manifest_is_not_another_group(tmp_path: Path, array
         with pytest.raises(StoreError) as refused:
             read()
         assert str(refused.value).startswith(
-            f"{source} has the arrays of a feature store, and no zarr.json with the attribute 'reid_dist'"
+            f"{source} is damaged: it has the arrays of a feature store and no manifest"
         )
         assert "ingest the source again" in str(refused.value)
     assert not (tmp_path / "out").exists()
@@ -182,7 +182,7 @@ def test_a_wrong_checksum_gives_one_line(store: FeatureSet, file: str) -> None:
     damage(store, file, flip)
     array = file.split("/")[0]
     read = (lambda: store.read(0, 300)) if array == "features" else (lambda: getattr(FeatureSet.open(store.uri), array))
-    with pytest.raises(DamagedStoreError, match=r"do not have the \w+ that was written with them") as caught:
+    with pytest.raises(DamagedStoreError, match=r"digest|checksum") as caught:
         read()
     (found,) = check_store(store.uri).damage
     assert str(found) in str(caught.value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import FeatureSet, append, evaluate
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores import ingest
 from reid_dist.stores.importers.exclusion import Exclusion, leave_out
@@ -126,7 +127,7 @@ def test_everything_that_is_left_out_is_listed(tmp_path: Path) -> None:
         image_paths=PATHS[again],
     )
     path = listed(tmp_path / "bad.txt", "item3\nabsent.jpg\ncam1/0005.jpg\nitem99\n")
-    query, kept = leave_out(other_side(), gallery, Exclusion(path, "item_ids"), tmp_path / "out" / "left.csv")
+    query, kept = leave_out(other_side(), gallery, Exclusion(path, "item_ids", tmp_path / "out" / "left.csv"))
     assert kept.content_digest == whole().filter(~np.isin(np.arange(N), [3, 5])).content_digest
     assert kept.notes == [
         "gallery: left out 3 of 27 rows by a list of exclusions",
@@ -149,6 +150,54 @@ def test_everything_that_is_left_out_is_listed(tmp_path: Path) -> None:
     ]
     assert table[0]["image_path"] == "cam3/0003.jpg"
     assert query.n_rows == N
+
+
+@pytest.mark.parametrize("place", ["bad.txt", "features.npz", "folder", "pipe"])
+def test_the_table_takes_the_place_of_no_other_file(tmp_path: Path, place: str) -> None:
+    """Neither of the list, nor of the features, nor of what is no file; and nothing is written before it is refused."""
+    source, bad, table = tmp_path / "features.npz", listed(tmp_path / "bad.txt", "item3\n"), tmp_path / place
+    np.savez(source, features=features(), pids=PIDS, item_ids=IDS)
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = {path: path.read_bytes() for path in (source, bad)}
+    store = whole(camids=None, image_paths=None).save(tmp_path / "a.zarr")
+    message = f"{place} is there and is no table of rows that were left out"
+    with pytest.raises(InputError, match=message):
+        ingest(source, tmp_path / "new.zarr", exclude=bad, left_out=table)
+    with pytest.raises(InputError, match=message):
+        append(store.uri, source, exclude=bad, left_out=table)
+    with pytest.raises(InputError, match=message):
+        leave_out(whole(), whole(), Exclusion(bad, table=table))
+    assert {path: path.read_bytes() for path in (source, bad)} == before
+    assert not (tmp_path / "new.zarr").exists()
+    assert FeatureSet.open(store.uri).n_rows == N
+
+
+def test_an_earlier_table_is_replaced_once_the_rows_are_written(tmp_path: Path) -> None:
+    table, source, bad = tmp_path / "left.csv", tmp_path / "features.npz", listed(tmp_path / "bad.txt", "item3\n")
+    np.savez(source, features=features(), pids=PIDS, item_ids=IDS)
+    ingest(source, tmp_path / "a.zarr", exclude=bad, left_out=table)
+    before = table.read_bytes()
+    broken = features()
+    broken[7] = np.nan
+    np.savez(tmp_path / "broken.npz", features=broken, pids=PIDS, item_ids=IDS)
+    options: Any = {"drop_duplicates": "item_ids", "left_out": table}
+    with pytest.raises(InputError, match="NaN"):
+        ingest(tmp_path / "broken.npz", tmp_path / "b.zarr", **options)
+    with pytest.raises(InputError, match="NaN"):
+        append(tmp_path / "a.zarr", tmp_path / "broken.npz", **options)
+    assert table.read_bytes() == before
+    append(tmp_path / "a.zarr", source, exclude=listed(tmp_path / "more.txt", "item3\nitem4\n"), left_out=table)
+    with table.open() as file:
+        assert [row["row"] for row in csv.DictReader(file)] == ["3", "4"]
+
+
+def test_a_table_of_nothing_is_refused(tmp_path: Path) -> None:
+    store = whole().save(tmp_path / "a.zarr")
+    with pytest.raises(InputError, match="give one of these"):
+        ingest(store.uri, tmp_path / "new.zarr", left_out=tmp_path / "left.csv")
+    with pytest.raises(InputError, match="give one of these"):
+        append(store.uri, store.uri, left_out=tmp_path / "left.csv")
 
 
 TWO_ENDS = {"image_paths": ["a/0003.jpg", "b/0003.jpg", *PATHS[2:]]}

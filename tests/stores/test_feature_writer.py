@@ -209,3 +209,42 @@ def test_rows_are_on_disk_before_the_end(tmp_path: Path) -> None:
             writer.append(np.full((5, 3), block + 1, np.float32), pids=[block] * 5)
             assert len(list((tmp_path / "a.zarr").glob("features/c/*/0"))) == (5 * block + 5) // 10
     assert not check_store(tmp_path / "a.zarr").damaged
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "finish", "with"])
+def test_a_writer_that_has_ended_takes_no_more(tmp_path: Path, end: str) -> None:
+    """It has no lock any more, and would write into a complete store."""
+    place = tmp_path / "a.zarr"
+    with FeatureWriter(place) as writer:
+        writer.append(np.eye(3, dtype=np.float32), pids=[1, 2, 3])
+        if end != "with":
+            getattr(writer, end)()
+            with pytest.raises(InputError, match="has been finished, and takes nothing more"):
+                writer.append(np.eye(3, dtype=np.float32), pids=[4, 5, 6])
+    with pytest.raises(InputError, match="has been finished, and takes nothing more"):
+        writer.append(np.eye(3, dtype=np.float32), pids=[4, 5, 6])
+    assert writer.is_committed == (end != "abort")
+    if end == "abort":
+        assert not list(tmp_path.iterdir())
+        with pytest.raises(InputError, match="was aborted"):
+            writer.commit()
+    else:
+        assert FeatureSet.open(place).pids.tolist() == [1, 2, 3]
+        assert not check_store(place).damaged
+
+
+def test_a_second_end_touches_nothing(tmp_path: Path) -> None:
+    """Neither the store that replaced another, nor one that somebody else has written since."""
+    place, rows = tmp_path / "a.zarr", np.eye(3, dtype=np.float32)
+    FeatureSet.from_arrays(rows, [1, 1, 1]).save(place)
+    with FeatureWriter(place, overwrite=True) as writer:
+        writer.append(rows, pids=[1, 2, 3])
+        writer.commit()
+        writer.commit()
+    writer.abort()
+    assert FeatureSet.open(place).read(0, 3).tolist() == rows.tolist()
+    with pytest.raises(ZeroDivisionError), FeatureWriter(tmp_path / "b.zarr") as writer:  # noqa: PT012
+        writer.abort()
+        FeatureSet.from_arrays(rows, [7, 8, 9]).save(tmp_path / "b.zarr")
+        raise ZeroDivisionError
+    assert FeatureSet.open(tmp_path / "b.zarr").pids.tolist() == [7, 8, 9]

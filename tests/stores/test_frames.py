@@ -135,6 +135,11 @@ ZERO = np.zeros(DIM)
         (pd.DataFrame({"emb": [[1.0], None], "pid": [1, 2]}), {"features": "emb"}, r"missing values \(row 1\)"),
         (pd.DataFrame({"emb": [[1.0], [2.0]], "pid": [1, None]}), {"features": "emb"}, "pid"),
         (pd.DataFrame({"emb": [[0.0], [np.nan]], "pid": [1, 2]}), {"features": "emb"}, "row"),
+        (pd.DataFrame({"emb": [[1.0], [2.0]], "pid": [1, "a"]}), {"features": "emb"}, "one type each: .* column pid "),
+        (pd.DataFrame([[1.0, 2, 3]], columns=["emb", "pid", "pid"]), {"features": "emb"}, "Duplicate column names"),
+        (pd.Series([1, 2]), {}, "is not a table of columns of one type each"),
+        (pd.DataFrame([[1.0, 2.0]]), {"features": [0, 7]}, "unknown column of features '7'"),
+        (with_lists(), {"features": "emb", "pid": "person", "columns": "views"}, "unknown column 'views'"),
         ({"emb": [[1.0]], "pid": [1]}, {"features": "emb"}, "is dict; give a data frame of pandas or polars"),
     ],
 )

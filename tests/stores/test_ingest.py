@@ -17,8 +17,10 @@ import pytest
 import scipy.io
 from feature_arrays import Arrays, make_arrays, model_arrays, save_model
 
+from reid_dist import append, evaluate
 from reid_dist.errors import InputError, StoreError, StoreExistsError
 from reid_dist.stores import ArrayNames, FeatureSet, ingest, open_features
+from reid_dist.stores.labels import given_labels
 
 
 def test_text_identities_are_numbered_over_both_sides(tmp_path: Path) -> None:
@@ -337,3 +339,32 @@ def test_a_file_of_distances_leads_to_the_option(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", distractors=np.ones((3, 4)))
     with pytest.raises(InputError, match="found no features; name them"):
         ingest(tmp_path / "b.npz", tmp_path / "out")
+
+
+def test_a_folder_of_stores_that_number_texts_differently(tmp_path: Path) -> None:
+    """Rows that are appended to one of the two number its texts anew, or give names to what were numbers."""
+    rng = np.random.default_rng(1)
+    people, others = np.array(["dora", "7", "bert", "-1"])[rng.integers(0, 4, 60)], np.array(["7", "anna"] * 10)
+
+    def held(pids: Any, start: int) -> FeatureSet:
+        rows = np.random.default_rng(start).standard_normal((len(pids), 4)).astype(np.float32)
+        return FeatureSet.from_arrays(rows, pids, camids=np.arange(len(pids)) % 3)
+
+    for name, query_pids, gallery_pids in (
+        ("texts", people[:20], people[20:]),
+        ("numbers", rng.integers(-1, 9, 20), rng.integers(-1, 9, 40)),
+    ):
+        folder = tmp_path / name
+        query = held(query_pids, 0).save(folder / "query.zarr")
+        held(gallery_pids, 1).save(folder / "gallery.zarr")
+        held(others, 2).save(folder / "more.zarr")
+        gallery = append(folder / "gallery.zarr", folder / "more.zarr")
+        near, far = ingest(folder, tmp_path / f"{name}-again")
+        for found, given in ((near, query), (far, gallery)):
+            assert [*map(str, given_labels(found.pids, found.pid_names))] == [
+                *map(str, given_labels(given.pids, given.pid_names))
+            ]
+        assert near.pid_names == far.pid_names
+        expected = evaluate(query, gallery)
+        assert evaluate(near, far).metrics == expected.metrics
+        assert expected.metrics["mAP"] > 0

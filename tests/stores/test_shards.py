@@ -90,6 +90,9 @@ def test_shards_are_one_set_with_one_digest(tmp_path: Path, write: Callable[[Pat
         (["part-010", "part-009", "part-001"], ["part-001", "part-009", "part-010"]),
         (["2026-02-01", "2026-01-31", "2025-12-31"], ["2025-12-31", "2026-01-31", "2026-02-01"]),
         (["b2c10", "b10c1", "b2c9", "a11"], ["a11", "b2c9", "b2c10", "b10c1"]),
+        # Digits of other scripts, and raised ones, are text; ٣ is 3.
+        (["r1²", "r1٣", "r1x"], ["r1x", "r1²", "r1٣"]),
+        (["1²2", "1٣2", "112"], ["1²2", "1٣2", "112"]),
         # One number in two spellings: by text.
         (["r1", "r01"], ["r01", "r1"]),
     ],
@@ -199,7 +202,7 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
             ingest(tmp_path / place, tmp_path / "out.zarr")
     with pytest.raises(InputError, match=r"no file matches .*\*\.npz; quote the pattern"):
         open_features(tmp_path / "*.npz")
-    with pytest.raises(StoreNotFoundError, match="nothing is there"):
+    with pytest.raises(StoreNotFoundError, match="no such file"):
         open_features(tmp_path / "absent.npz")
     with pytest.raises((InputError, StoreError)):
         open_features("s3://bucket/*.npz")
@@ -214,7 +217,7 @@ def test_a_damaged_shard_is_named_and_nothing_is_left(tmp_path: Path) -> None:
     at = content.index(rows(60, 61)["features"].tobytes())
     content[at] ^= 1
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"rank3\.npz.*(CRC-32|damaged)"):
+    with pytest.raises(StoreError, match=r"(?s)rank3\.npz.*(CRC-32|damaged)"):
         ingest(folder, tmp_path / "out.zarr")
     assert not (tmp_path / "out.zarr").exists()
 

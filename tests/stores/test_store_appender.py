@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distributed import Client
 from feature_arrays import in_memory, make_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -387,6 +388,19 @@ def test_an_evaluation_goes_on_with_the_old_store(tmp_path: Path) -> None:
     assert evaluate(query, held).result_digest == expected
     assert evaluate(query, seen).result_digest == expected
     assert evaluate(query, FeatureSet.open(old.uri)).result_digest != expected
+
+
+def test_workers_go_on_with_the_old_store(two_workers: Client, tmp_path: Path) -> None:
+    """They look for its content before any work, which may begin long after this process opened it."""
+    query, (old, whole) = in_memory(make_arrays(30, seed=8)), grown(tmp_path, (130,))
+    expected = evaluate(query, whole).result_digest
+    new = in_memory(make_arrays(90, seed=3)).save(tmp_path / "new.zarr").uri
+    append(old.uri, new)
+    assert evaluate(query, old, client=two_workers).result_digest == expected
+    append(old.uri, new)
+    # Another run, whose stages no workspace of the one before holds.
+    with pytest.raises(DamagedStoreError, match=r"was changed while in use.*run again"):
+        evaluate(query, old, client=two_workers, rerank="k_reciprocal")
 
 
 def test_a_second_append_is_refused_while_one_writes(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ class _OpenSet:
 def no_unknown(metric: Metric) -> InputError:
     """Error of a metric of non-mated queries where every query is mated."""
     return InputError(
-        f"{metric.family.name} needs queries whose identity has no row in the gallery, and every query's pid has one: "
-        "add queries of identities that the gallery lacks, take some identities out of the gallery, or request "
-        "TAR@FAR=x, which needs none"
+        f"{metric.family.name} needs queries whose identity is not in the gallery, and there are none; add some, or "
+        "request TAR@FAR=x",
+        details=("such queries: of identities that the gallery lacks, or that you take out of it",),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from reid_dist.core.findings import Finding, info, warning
 from reid_dist.core.formatting import counted, first_few, have
 from reid_dist.core.registry import Registry
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, refuse
 from reid_dist.evaluation.draws import Draw
 from reid_dist.evaluation.options import requests
 from reid_dist.relevance.protocols import JUNK_PID, Protocol
@@ -107,13 +107,15 @@ def with_benchmark(name: str, given: Mapping[str, Any]) -> tuple[Benchmark, dict
             f"benchmark {name!r} evaluates the whole gallery, and {', '.join(idle)} {have(idle)} no effect; evaluate "
             "without the benchmark, or give the rows of each split (rows, --rows FILE)"
         )
-    for option, wanted in prescribed.items():
-        value = given.get(option)
-        if _is_given(value) and not _agrees(value, wanted):
-            raise InputError(
-                f"benchmark {name!r} prescribes {option} {_shown(wanted)!r}, and {_shown(value)!r} was given; leave "
-                f"out {option}, or evaluate without the benchmark"
-            )
+    refuse(
+        [
+            f"benchmark {name!r} prescribes {option} {_shown(wanted)!r}, and {_shown(value)!r} was given; leave out "
+            f"{option}, or evaluate without the benchmark"
+            for option, wanted in prescribed.items()
+            if _is_given(value := given.get(option)) and not _agrees(value, wanted)
+        ],
+        many=f"benchmark {name!r}",
+    )
     if benchmark.thresholded and not requests(given.get("metrics")):
         names = [f"{family}@T=x" for family in benchmark.thresholded]
         raise InputError(

@@ -306,8 +306,11 @@ class Database:
     def _damaged(self, found: str) -> DamagedStoreError:
         # SQLite may quote whole statements of the schema.
         return DamagedStoreError(
-            f"history {self.path} is damaged ({_in_short(found)}); nothing was changed: {how_to_restore(self.path)}; "
-            "or save what can be read with `sqlite3 FILE .recover`"
+            f"history {self.path} is damaged; {how_to_restore(self.path)}",
+            details=(
+                f"found: {_in_short(found)}; nothing was changed",
+                "or save what can be read: sqlite3 FILE .recover",
+            ),
         )
 
 

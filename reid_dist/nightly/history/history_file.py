@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from reid_dist._version import __version__
-from reid_dist.core.formatting import utc_now
+from reid_dist.core.formatting import short_digests, utc_now
 from reid_dist.errors import DamagedStoreError, InputError, StoreNotFoundError
 from reid_dist.nightly.history.backups import Marker, copy_before, read_marker, write_marker
 from reid_dist.nightly.history.chain import (
@@ -191,9 +191,10 @@ class History:
         InputError if the run has an entry of that name, or the result digests of entry and report differ.
         """
         if report is not None and report.result_digest != entry.result_digest:
+            of_report, of_entry = short_digests(report.result_digest, entry.result_digest or "none")
             raise InputError(
-                f"the report of {entry.name} has result digest {report.result_digest}, "
-                f"the entry has {entry.result_digest or 'none'}"
+                f"the report of {entry.name} is not that of its entry; give the report of this evaluation",
+                details=(f"result digest of the report: {of_report}", f"of the entry: {of_entry}"),
             )
         _refuse(entry)
         values = () if report is None else pack(report)
@@ -403,12 +404,16 @@ def _report(connection: sqlite3.Connection, entry: Document, where: str) -> Repo
     query = "SELECT content FROM results WHERE digest = ?"
     contents = [content for name in entry["results"] for (content,) in connection.execute(query, (name,))]
     if [content_digest(content) for content in contents] != entry["results"]:
-        raise DamagedStoreError(f"{where} is not what was written: its bytes have another digest; put back a copy")
+        raise DamagedStoreError(
+            f"{where} is not what was written; put back a copy", details=("its bytes have another digest",)
+        )
     document, per_query = contents
     report = unpack(document, per_query, where)
     if report.result_digest != entry["result_digest"]:
+        found, recorded = short_digests(report.result_digest, entry["result_digest"])
         raise DamagedStoreError(
-            f"{where} has result digest {report.result_digest}, recorded is {entry['result_digest']}"
+            f"{where} is not what was written; put back a copy",
+            details=(f"result digest: {found}", f"recorded: {recorded}"),
         )
     return report
 

@@ -20,7 +20,7 @@ def _read_text(path: Path) -> str:
     try:
         return read_regular(path).decode("utf-8-sig")
     except FileNotFoundError as error:
-        raise StoreNotFoundError(f"ground truth {path}: nothing is there; give a JSON file or a directory") from error
+        raise StoreNotFoundError(f"no such ground truth: {path}; give a JSON file or a directory") from error
     except OSError as error:
         raise StoreError(f"ground truth {path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -13,12 +13,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError
+from reid_dist.errors import refuse
 
 ItemIds = NDArray[np.generic]
 
 # Comparing a name with very many others takes seconds; then only its neighbours in the alphabet are compared.
 _MOST_COMPARED: Final = 100_000
+# Faults that one message shows.
+_MOST_WORDED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +32,30 @@ class Entry:
 
 
 class Faults:
-    """Everything that is wrong with a source: the first fault in words, the others by number."""
+    """Everything that is wrong with a source: the first faults in words, the others by number."""
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
-        self._first = ""
+        self._worded: list[str] = []
         self._count = 0
+        self._has_names = False
 
     def add(self, message: str) -> None:
         """Note a fault."""
         self._count += 1
-        self._first = self._first or message
+        if len(self._worded) < _MOST_WORDED:
+            self._worded.append(message)
 
     def add_name(self, where: str, names: ItemNames, name: str) -> None:
         """Note a name that denotes no row or several; the search for a similar one is made only once."""
-        self.add("" if self._first else f"{where}: {names.explain(name)}")
+        self.add(f"{where}: {names.explain(name, with_nearest=not self._has_names)}")
+        self._has_names = True
 
     def refuse(self) -> None:
-        """Raise, if there was any fault."""
-        if self._count:
-            number = f" ({self._count} faults in all)" if self._count > 1 else ""
-            raise InputError(f"{self.origin}: {self._first}{number}")
+        """Raise one error with all faults, if there was any."""
+        if self._count > len(self._worded):
+            self._worded.append(f"and {self._count - len(self._worded)} more")
+        refuse(self._worded, self.origin, count=self._count)
 
 
 class ItemNames:
@@ -69,7 +74,7 @@ class ItemNames:
         """Rows that a name may denote: one, none, or the first two of several."""
         return self._exact.get(name) or self._by_bare_name.get(bare_name(name), ())
 
-    def explain(self, name: str) -> str:
+    def explain(self, name: str, *, with_nearest: bool) -> str:
         """Reason why a name does not denote one row."""
         rows = self.find(name)
         if rows:
@@ -79,7 +84,7 @@ class ItemNames:
                 f"({self.texts[second]!r}); item ids must be distinct"
             )
         near = ""
-        if self.texts:
+        if self.texts and with_nearest:
             known = sorted(set(self.texts))
             most = max(0, len(known) - _MOST_COMPARED)
             at = min(max(0, bisect_left(known, name) - _MOST_COMPARED // 2), most)

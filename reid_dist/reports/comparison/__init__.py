@@ -10,7 +10,8 @@ Every metric has a verdict of its own, so the more metrics are compared, the lik
 them.  Every mean over queries grows as retrieval gets better.  Metrics that are no means over queries (TAR@FAR, EER)
 have no paired test.  Where both runs have intervals of them at the level of the comparison, the interval of the
 difference adds the widths of both, which is wide enough however the runs depend on each other, and the verdict is by
-that interval alone.  A lower equal error rate is better.
+that interval alone; rates that rest on fewer than ten false accepts are ``undecided``.  A lower equal error rate is
+better.
 
 Model, distance, expansion and re-ranking may differ: they are what is compared, and the differences are listed.
 Protocol, labels and queries must agree, or the values are not comparable.

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.findings import Finding, info
 from reid_dist.core.formatting import have, joined
-from reid_dist.core.registry import did_you_mean
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.core.registry import unknown_name
+from reid_dist.errors import InputError
 from reid_dist.metrics.metric import exact_mean, metric_names, parse_metric, reported_name
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports import Report
@@ -39,7 +39,7 @@ def choose_metrics(
             named = joined(lacking)
             raise InputError(f"{named} {have(lacking)} no metric {name!r}; evaluate again with that metric")
         else:
-            raise UnknownNameError(did_you_mean("metric", name, known))
+            raise unknown_name("metric", name, known)
     if not chosen:
         raise InputError(f"the runs have no metric in common: {', '.join(known)}; evaluate one of them again")
     return chosen, notes

@@ -223,8 +223,12 @@ class Comparison(Result):
             yield Note(f"compatible both with no change and with one of {effect} or more", "undecided", True)
         if found & {BETTER, WORSE}:
             yield Note(f"better or worse: significant, and at least {effect}", "verdict", True)
-        units = counted(self.n_units, self.unit)
-        yield Note(f"{integer(self.n_resamples)} of {units}, seed {self.seed}", "draws", True)
+        if unpaired := [each.name for each in self.metrics if each.interval is not None and each.p_value is None]:
+            words = "from the intervals of both runs, without pairing queries"
+            yield Note(f"{', '.join(unpaired)}: {words}", "interval", True)
+        if self.n_units:
+            units = counted(self.n_units, self.unit)
+            yield Note(f"{integer(self.n_resamples)} of {units}, seed {self.seed}", "draws", True)
 
     def _facts(self) -> Iterator[Note]:
         digests = (self.baseline_digest, self.candidate_digest)

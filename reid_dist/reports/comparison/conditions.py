@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.core.formatting import short_digests
 from reid_dist.core.nested import differing_fields
 from reid_dist.errors import InputError
 from reid_dist.reports import Report
@@ -155,14 +156,15 @@ def refuse_unlike(
         Naming every difference.
     """
     unlike = unlike_queries(baseline, candidate)
-    named = "; ".join(map(str, conditions))
+    named = tuple(str(Difference(each.what, *short_digests(each.baseline, each.candidate))) for each in conditions)
     if unlike:
         raise InputError(
-            f"the runs hold different queries and cannot be paired: {unlike}{f' ({named})' if named else ''}; evaluate "
-            "both models on the same query set"
+            "the runs hold different queries and cannot be paired; evaluate both models on the same query set",
+            details=(unlike, *named),
         )
     if conditions and not allow_different:
         raise InputError(
-            f"the runs are not comparable: {named}; evaluate again under equal conditions, or compare all the same "
-            "with allow_different=True, --allow-different"
+            "the runs are not comparable; evaluate again under equal conditions, or compare them all the same with "
+            "--allow-different (allow_different=True)",
+            details=named,
         )

@@ -42,7 +42,7 @@ def files(chart: Chart | HeatMap, style: Callable[[], str]) -> Markup:
     links = (("SVG", "image/svg+xml", svg_file(chart, style())), ("CSV", "text/csv;charset=utf-8", chart.to_csv()))
     shown = Markup("")
     for form, kind, content in links:
-        address = Markup(quote(content, safe=_PLAIN))  # noqa: S704
+        address = Markup(quote(content, safe=_PLAIN, errors="replace"))  # noqa: S704
         shown += Markup('<a download="{}.{}" href="data:{},{}">{}</a>').format(name, form.lower(), kind, address, form)
     return Markup('<p class="files">{}</p>').format(shown)
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from reid_dist.core.formatting import have
-from reid_dist.core.registry import did_you_mean
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.core.registry import unknown_name
+from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.metric import curve_family, exact_mean, parse_metric
 from reid_dist.relevance.protocols import ZERO
@@ -53,7 +53,7 @@ def curve_chart(curve: str, runs: Mapping[str, ReportData], metric: str | None =
     """
     kind = curve.lower()
     if kind not in CURVES:
-        raise UnknownNameError(did_you_mean("curve", curve, CURVES))
+        raise unknown_name("curve", curve, CURVES)
     lacking = [name or "the run" for name, report in runs.items() if not has_curve(report, kind, metric)]
     if lacking:
         which = f"{kind} curve" + (f" of {metric}" if metric is not None and kind == DISTRACTORS else "")

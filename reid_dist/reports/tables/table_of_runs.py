@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reid_dist.core.formatting import counted, integer
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, load_all
 from reid_dist.metrics.confidence import (
     Interval,
     bootstrap_intervals,
@@ -85,7 +85,7 @@ def compare_runs(
     """
     if isinstance(reports, Report | str | Path):
         raise InputError(f"reports must be a sequence of runs, found one {type(reports).__name__}")
-    loaded = [each if isinstance(each, Report) else Report.load(each) for each in reports]
+    loaded = load_all(lambda each: each if isinstance(each, Report) else Report.load(each), reports)
     if not loaded:
         raise InputError("a table needs one run or more, found none")
     if names is not None and len(names) != len(loaded):

@@ -49,7 +49,7 @@ def tables_csv(tables: Sequence[Table]) -> str:
     heads = (name for table in tables for name in (column.head for column in table.columns))
     columns = dict.fromkeys(["table"] if several else [])
     for head in dict.fromkeys(heads):
-        columns |= dict.fromkeys(name for name in _names(head) if any(name in row for row in rows))
+        columns |= dict.fromkeys([head, *(name for name in _names(head)[1:] if any(name in row for row in rows))])
     text = io.StringIO()
     write_csv_table(list(columns), ([row.get(name) for name in columns] for row in rows), text)
     return text.getvalue()
@@ -71,7 +71,7 @@ def _column(column: Column, cells: Sequence[Cell]) -> list[dict[str, object]]:
         # A dash stands for what is not known, in texts too.
         value: object = ("" if cell.text == "-" else cell.text) if cell.value is None else cell.value
         low, high = (None, None) if cell.ends is None else cell.ends[1:]
-        fields = [None if isinstance(value, float) and not math.isfinite(value) else value, low, high]
+        fields = [None if isinstance(each, float) and not math.isfinite(each) else each for each in (value, low, high)]
         more = [int(cell.is_best), cell.mark]
         kept = [True, has_ends, has_ends, has_best, has_marks]
         named = zip(_names(column.head), [*fields, *more], kept, strict=True)

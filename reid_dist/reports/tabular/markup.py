@@ -233,7 +233,8 @@ def _in_math(number: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(_LATEX.get(each, each) for each in text)
+    # Hyphens in a row, as those of an option, would be joined to a dash.
+    return "".join(_LATEX.get(each, each) for each in text).replace("--", "-{}-").replace("--", "-{}-")
 
 
 # ---- common ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.parameters import Parameter
-from reid_dist.core.registry import Registry, did_you_mean
+from reid_dist.core.registry import Registry, unknown_name
 from reid_dist.core.specs import call_text, parse_spec
 from reid_dist.errors import InputError
 from reid_dist.kernels.normalising import unit_rows
@@ -431,7 +431,7 @@ def make_step(name: str, values: Mapping[str, Any]) -> Step:
     parameters = method.parameters
     for given in values:
         if given not in parameters:
-            raise InputError(did_you_mean(f"parameter of {name}", given, parameters))
+            raise unknown_name(f"parameter of {name}", given, parameters)
     if method.kind is None and "k" not in values:
         raise InputError(f"{name} needs the number of neighbours, such as {name}(k=5)")
     chosen = {name: value for name, value in parameters.items() if value is not None} | {**values}

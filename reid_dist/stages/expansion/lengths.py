@@ -44,10 +44,13 @@ def refuse_unlike_lengths(query: FeatureSet, gallery: FeatureSet, steps: Sequenc
             if found is not None:
                 near = next(name for name in _SIDES if name != side)
                 raise InputError(
-                    f"expand {spelled(steps)!r} makes {near} rows {other}, and {side} rows stay {state}{found[1]}: "
-                    f"under the distance {distance.name!r}, which depends on length, the two cannot be compared; use "
-                    "the distance 'cosine', scale all features to length 1 before, or expand both sides alike "
-                    "(dba(k=…)+aqe(k=…), or fastreid(k=…))"
+                    f"under distance {distance.name!r}, expand {spelled(steps)!r} makes query and gallery rows of "
+                    "different length; use the distance 'cosine', or expand both sides alike",
+                    details=(
+                        f"{near} rows become {other}, and {side} rows stay {state}{found[1]}",
+                        "expand both sides alike with dba(k=…)+aqe(k=…) or fastreid(k=…), or scale all features to "
+                        "length 1 before",
+                    ),
                 )
 
 

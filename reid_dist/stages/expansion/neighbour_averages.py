@@ -116,9 +116,10 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
     own_row = np.append(order, -1)[places_among(ids[order], wanted)]
     if (own_row < 0).all():
         raise InputError(
-            f"include_self finds queries in the gallery by item id, and none of the {query.n_rows} item ids of the "
-            "query set is there: own rows would count as neighbours; give an image the same item id on both sides, or "
-            "leave include_self out if no query is a gallery row"
+            f"include_self finds queries in the gallery by item id, and none of the {query.n_rows} item ids is there",
+            details=(
+                "give an image the same item id on both sides, or leave include_self out if no query is a gallery row",
+            ),
         )
     return own_row
 

@@ -143,9 +143,9 @@ class _GivenItems:
         n_items = n_query + n_gallery
         if n_items > _MOST_ITEMS:
             raise PlanError(
-                f"{n_items} items have {byte_size(8 * n_items**2)} of distances among themselves, and at most "
-                f"{_MOST_ITEMS} items ({byte_size(8 * _MOST_ITEMS**2)}) are re-ranked so; re-rank their features "
-                "with evaluate(..., rerank=...), which holds no such matrix"
+                f"distances of {n_items} items take {byte_size(8 * n_items**2)}, and at most {_MOST_ITEMS} items are "
+                "re-ranked so; use evaluate(..., rerank=...)",
+                details=("it re-ranks features, and holds no such matrix",),
             )
         for name, block in blocks.items():
             _refuse_values(name, block)

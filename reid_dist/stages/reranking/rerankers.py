@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.parameters import Parameter
-from reid_dist.core.registry import Registry, did_you_mean
+from reid_dist.core.registry import Registry, unknown_name
 from reid_dist.core.specs import Call, Value, call_text, parse_spec
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import Distance
@@ -248,7 +248,7 @@ def make_rerank(call: Call) -> Reranking:
     definition = RERANKERS.get(call.name)
     for given in call.values:
         if given not in definition.parameters:
-            raise InputError(did_you_mean(f"parameter of {call.name}", given, definition.parameters))
+            raise unknown_name(f"parameter of {call.name}", given, definition.parameters)
     made: Any = definition.made
     if definition.made.nests != (call.within is not None):
         raise InputError(

@@ -10,9 +10,8 @@ from numpy.typing import DTypeLike
 
 from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, Progress
-from reid_dist.stores.importers.exclusion import write_table
-from reid_dist.stores.importers.ingestion import RowsReporter, copy_rows, origin_of
-from reid_dist.stores.importers.label_options import LabelFields, LabelOptions, Location
+from reid_dist.stores.importers.ingestion import RowsReporter, copy_rows, list_left_out, origin_of
+from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import label_parts
 from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.source import open_source
@@ -30,7 +29,6 @@ def append(
     format_name: str | None = None,
     dtype: DTypeLike | None = None,
     allow_zero: bool = False,
-    left_out: Location | None = None,
     progress: Progress | None = None,
     **labels: Unpack[LabelFields],
 ) -> FeatureSet:
@@ -40,6 +38,9 @@ def append(
     text are renumbered over all rows.  Readers see the old store until the append ends; those that opened it earlier
     continue to see it.  If the process is killed, either the old or the new store remains.  Only the new rows, the last
     old chunk if it is not full, and all labels are written.
+
+    Rows are then in several arrays of Zarr, of which another program that opens ``features`` sees only the first: give
+    it what `ingest` makes of the store, which has one.
 
     Parameters
     ----------
@@ -53,8 +54,6 @@ def append(
         Type to round the new rows to, which must be that of the store; None refuses rows that would be rounded.
     allow_zero
         Keep rows of zeros; they are refused otherwise, unless the store was made with them.
-    left_out
-        CSV file to write, with the rows of the source that `exclude` and `drop_duplicates` leave out.
     progress
         Called after every block of rows.
     **labels
@@ -87,11 +86,9 @@ def append(
                 "ingest`, and append one of these"
             )
         part = parts[0]
-        if left_out is not None and part.left_out is not None:
-            write_table(left_out, [(part.role or "", part.left_out)])
         with StoreAppender(
             store,
-            {**origin_of(opened.uri, options), "notes": list(part.notes)},
+            {**origin_of(opened.uri, options), "notes": [*opened.notes, *part.notes]},
             dim=part.features.shape[1],
             comes_as=part.features.dtype,
             dtype=dtype,
@@ -100,4 +97,5 @@ def append(
         ) as writer:
             report = RowsReporter(progress, part.n_rows)
             copy_rows(part, opened.uri, writer, writer.allow_zero, report)
+            list_left_out(parts, options)
     return FeatureSet.open(writer.uri)

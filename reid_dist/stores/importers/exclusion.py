@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.finding_words import item_name
 from reid_dist.core.formatting import counted, first_few, shortened
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.digests import row_hashes
 from reid_dist.stores.featureset import FeatureSet, read_kept, rows_read_at_once, without_rows
@@ -46,6 +46,7 @@ _HEADERS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("image_path", "image_paths", "path", "paths", "img_path", "filename", "file"), "image_paths"),
 }
 _SIDE: Final = "side"
+_HEADER: Final = f"{_SIDE},row,item_id,image_path,reason,same_as,entry\n".encode()
 _SIDES: Final[tuple[Role, Role]] = ("query", "gallery")
 _MOST_SHOWN: Final = 5
 _LONGEST: Final = 80
@@ -255,15 +256,21 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Lists of rows to leave out, and by what repeats are left out; nothing is by default."""
+    """Lists of rows to leave out, by what repeats are left out, and where all of them are listed.
+
+    Nothing is left out by default.  The table is a CSV file, and takes the place of no file but an earlier table.
+    """
 
     exclude: Location | Sequence[Location] = ()
     drop_duplicates: Repeated | None = None
+    table: Location | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a kind of repeats that does not exist."""
+        """Refuse a kind of repeats that does not exist, and a table of nothing."""
         if self.drop_duplicates is not None and self.drop_duplicates not in REPEATABLE:
-            raise InputError(did_you_mean("way to find duplicates (drop_duplicates)", self.drop_duplicates, REPEATABLE))
+            raise unknown_name("way to find duplicates (drop_duplicates)", self.drop_duplicates, REPEATABLE)
+        if self.table is not None and not self:
+            raise InputError("left_out lists the rows that exclude and drop_duplicates leave out; give one of these")
 
     def __bool__(self) -> bool:
         return bool(self.lists) or self.drop_duplicates is not None
@@ -275,6 +282,7 @@ class Exclusion:
 
     def listed(self, sets: Sequence[tuple[Role | None, Items]]) -> Listed:
         """Rows that the lists name in some sets, with the role of each; two sets are a query and a gallery."""
+        self._refuse_other_files()
         masks = [np.zeros(items.n_rows, np.bool_) for _, items in sets]
         unmatched: list[str] = []
         n_entries = 0
@@ -283,6 +291,38 @@ class Exclusion:
             found = _found(each, sets, masks)
             unmatched += [str(entry) for entry in each.entries[~found].tolist()]
         return Listed(tuple(masks), n_entries, tuple(unmatched))
+
+    def _refuse_other_files(self) -> None:
+        """Refuse to write the table over anything else, such as the list that is read."""
+        place = None if self.table is None else Path(self.table)
+        if place is None or not place.exists():
+            return
+        is_table = False
+        if place.is_file():
+            with contextlib.suppress(OSError), place.open("rb") as file:
+                is_table = file.read(len(_HEADER)) == _HEADER
+        if not is_table:
+            raise InputError(
+                f"{place} is there and is no table of rows that were left out; choose another --left-out (left_out)"
+            )
+
+    def write(self, records: Sequence[tuple[str, LeftOut]]) -> None:
+        """Write the table, if one is asked for, with what is left out of each side."""
+        if self.table is None:
+            return
+        text = StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        for side, found in records:
+            table.writerows([side, *record, ""] for record in found.records())
+        for _, found in records:
+            table.writerows(["", "", "", "", "names no row", "", entry] for entry in found.unmatched)
+        try:
+            with written_whole(Path(self.table)) as file:
+                file.write(_HEADER + text.getvalue().encode())
+        except OSError as error:
+            raise InputError(
+                f"cannot write {os.fspath(self.table)}: {error.strerror}; choose another --left-out (left_out)"
+            ) from None
 
     def for_side(self, items: Items, others: Iterable[Items]) -> Exclusion:
         """The same for one of several sets: one without the names that another set has has no repeats of these."""
@@ -310,9 +350,9 @@ class Exclusion:
                 shared = item_name(self.drop_duplicates)
                 raise InputError(
                     f"{what}: {counted(len(differing), 'row')} {'has' if len(differing) == 1 else 'have'} the {shared} "
-                    f"of an earlier row and another {name}, and {'is' if len(differing) == 1 else 'are'} no "
-                    f"{'duplicate' if len(differing) == 1 else 'duplicates'} (first: rows {one} and {other}, {name}s "
-                    f"{values[0]} and {values[1]}); correct the labels, or leave the wrong rows out (--exclude)"
+                    f"of an earlier row and another {name}; correct the labels, or leave the wrong rows out "
+                    "(--exclude)",
+                    details=(f"first: rows {one} and {other}, {name}s {values[0]} and {values[1]}",),
                 )
         return again, first
 
@@ -389,9 +429,7 @@ def _of_side(each: ExclusionList, role: Role | None) -> Mask:
     return np.asarray(each.sides == role, dtype=np.bool_)
 
 
-def leave_out(
-    query: FeatureSet, gallery: FeatureSet, exclusion: Exclusion, table: Location | None = None
-) -> tuple[FeatureSet, FeatureSet]:
+def leave_out(query: FeatureSet, gallery: FeatureSet, exclusion: Exclusion) -> tuple[FeatureSet, FeatureSet]:
     """Views of the rows of two sets that are kept, which say in their notes what is left out.
 
     Parameters
@@ -399,10 +437,7 @@ def leave_out(
     query, gallery
         The two sides.
     exclusion
-        What is left out of them.
-    table
-        Where every row that is left out, and every entry of a list that names none, is written as CSV; None for
-        nowhere.
+        What is left out of them, and where it is listed.
 
     Raises
     ------
@@ -422,8 +457,7 @@ def leave_out(
         records.append((str(role), found))
         notes = (*(f"{role}: {note}" for note in found.notes), *listed.note)
         kept.append(without_rows(sides[str(role)], found.mask, notes, found.describe()))
-    if table is not None:
-        write_table(table, records)
+    exclusion.write(records)
     return kept[0], kept[1]
 
 
@@ -445,18 +479,3 @@ def left_out(exclusion: Exclusion, items: Items, excluded: Mask, what: str) -> L
         items.item_ids,
         items.image_paths,
     )
-
-
-def write_table(place: Location, records: Sequence[tuple[str, LeftOut]]) -> None:
-    """Write every row that is left out, and every entry of a list that names none, as CSV."""
-    text = StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([_SIDE, "row", "item_id", "image_path", "reason", "same_as", "entry"])
-    for side, found in records:
-        table.writerows([side, *record, ""] for record in found.records())
-    table.writerows(["", "", "", "", "names no row", "", entry] for _, found in records for entry in found.unmatched)
-    try:
-        with written_whole(Path(place)) as file:
-            file.write(text.getvalue().encode())
-    except OSError as error:
-        raise InputError(f"cannot write {os.fspath(place)}: {error.strerror}; choose another --left-out") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_tables import LabelTable
 from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_parts
@@ -26,13 +26,14 @@ def arrays_of_frame(
 
     Parameters are those of `FeatureSet.from_frame`, with the columns of labels by what they are.
     """
-    further = columns if isinstance(columns, Mapping) else {name: name for name in columns}
+    listed = (columns,) if isinstance(columns, str) else columns
+    further = listed if isinstance(listed, Mapping) else {name: name for name in listed}
     with open_frame(frame, features=features) as source:
         for name in [*filter(None, labels.values()), *further.values()]:
             if name in source.refused:
                 raise InputError(f"column {name!r} of {source.uri} cannot be read: it is {source.refused[name]}")
             if name not in source.arrays:
-                raise InputError(f"{did_you_mean('column', name, source.arrays, _MOST_KNOWN)}; {source.contents()}")
+                raise unknown_name("column", name, source.arrays, _MOST_KNOWN, details=(source.contents(),))
         names = ArrayNames.of({**labels, "features": None if features is None else "features"})
         # Columns that choose the sides of a file say nothing about one set.
         part, *_ = find_parts(source, names, elsewhere=SIDE_LABELS)

@@ -76,9 +76,12 @@ def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, Co
     if unfit.count:
         raise InputError(
             f"{unfit.count} of {counted(len(names), 'name')} {'does' if unfit.count == 1 else 'do'} not fit the layout "
-            f"{layout.name} ({layout.form}): {unfit.shown()}; choose the layout of these names (--layout, see "
-            "`reid-dist list layouts`), give --pattern with the groups pid and camid, such as "
-            "'(?P<pid>[0-9]+)_c(?P<camid>[0-9]+)', or leave these rows out"
+            f"{layout.name}; choose another --layout, give a --pattern, or leave these rows out",
+            details=(
+                unfit.shown(),
+                f"{layout.name}: {layout.form}; others: reid-dist list layouts",
+                "a pattern has the groups pid and camid: --pattern '(?P<pid>[0-9]+)_c(?P<camid>[0-9]+)'",
+            ),
         )
     return {
         label_of_group(group): Coded(text_rows(_spelled(vocabulary, group, layout), group), coded)
@@ -186,9 +189,12 @@ def _process(layout: NameLayout) -> Iterator[Search]:
         if isinstance(answer, list):
             return answer
         raise InputError(
-            f"{layout.name} {pattern.pattern!r} takes more than {_LIMIT_S:g} s for {counted(len(texts), 'name')}, and "
-            f"was at row {start + answer}: {texts[answer][:_LONGEST_SHOWN]!r}; a repetition within a repetition, such "
-            "as ([a-z]+)+, tries all ways to split a text: write it as one, such as [a-z]+"
+            f"{layout.name} {pattern.pattern!r} takes more than {_LIMIT_S:g} s for {counted(len(texts), 'name')}; "
+            "write repetitions within repetitions as one",
+            details=(
+                f"it was at row {start + answer}: {texts[answer][:_LONGEST_SHOWN]!r}",
+                "([a-z]+)+ tries all ways to split a text, and [a-z]+ accepts the same ones",
+            ),
         )
 
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,7 @@ from numpy.typing import DTypeLike
 
 from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, MemorySet, Progress
-from reid_dist.stores.importers.exclusion import Exclusion, write_table
-from reid_dist.stores.importers.label_options import LabelFields, LabelOptions, Location
+from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.label_tables import LabelTable
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
 from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_labels
@@ -72,6 +71,7 @@ def read_features(
             uri=uri if part.role is None else f"{uri}#{part.role}",
         )
         report.advance(len(part.kept), uri)
+        list_left_out(parts, options)
     return made
 
 
@@ -97,7 +97,6 @@ def ingest(
     dtype: DTypeLike | None = None,
     allow_zero: bool = False,
     overwrite: bool = False,
-    left_out: Location | None = None,
     progress: Progress | None = None,
     **labels: Unpack[LabelFields],
 ) -> list[FeatureSet]:
@@ -189,8 +188,6 @@ def ingest(
             raise InputError(f"{root} is a feature store and cannot hold query.zarr and gallery.zarr; write elsewhere")
         for target in targets:
             refuse_unless_free(target, overwrite=overwrite)
-        if left_out is not None:
-            write_table(left_out, [(part.role or "", part.left_out) for part in parts if part.left_out is not None])
         report = RowsReporter(progress, sum(part.n_rows for part in parts))
         writers: list[FeatureWriter] = []
         for part, target in zip(parts, targets, strict=True):
@@ -208,16 +205,22 @@ def ingest(
             on_error.callback(writer.abort)
             copy_rows(part, opened.uri, writer, allow_zero, report)
             writers.append(writer)
+        list_left_out(parts, options)
         # Query and gallery of two models, each of them whole, would be evaluated, and to a wrong number.
         commit_writers(writers)
         on_error.pop_all()
     return [FeatureSet.open(target) for target in targets]
 
 
+def list_left_out(parts: Sequence[LabelledPart], options: LabelOptions) -> None:
+    """Write the table of the rows that are left out, where one is asked for: last of all, for what fails has none."""
+    options.exclusion.write([(part.role or "", part.left_out) for part in parts if part.left_out is not None])
+
+
 def origin_of(uri: str, options: LabelOptions) -> dict[str, Any]:
     """Where the rows of a store come from, and which of them were left out."""
     dropped = {} if options.drop_duplicates is None else {"drop_duplicates": options.drop_duplicates}
-    lists = [os.fspath(each) for each in Exclusion(options.exclude).lists]
+    lists = [os.fspath(each) for each in options.exclusion.lists]
     excluded = {"exclude": lists} if lists else {}
     return {"uri": uri, "drop_pids": [int(pid) for pid in options.drop_pids], **dropped, **excluded}
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypeAlias, TypedDict
 
 from reid_dist.errors import InputError
+from reid_dist.stores.importers.exclusion import Exclusion
 from reid_dist.stores.importers.name_layouts import LAYOUTS, MARKET1501, NameLayout, layout_of_pattern
 from reid_dist.stores.importers.names import ArrayNames, option_of
 from reid_dist.stores.importers.source import Frame
@@ -43,6 +44,7 @@ class LabelFields(TypedDict, total=False):
     drop_pids: Sequence[int]
     drop_duplicates: Repeated | None
     exclude: Location | Sequence[Location]
+    left_out: Location | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ class LabelOptions:
     drop_pids: Sequence[int] = ()
     drop_duplicates: Repeated | None = None
     exclude: Location | Sequence[Location] = ()
+    left_out: Location | None = None
 
     def __post_init__(self) -> None:
         """Take a single list or folder for a sequence of one."""
@@ -73,6 +76,11 @@ class LabelOptions:
             given = getattr(self, name)
             if isinstance(given, str | os.PathLike):
                 object.__setattr__(self, name, (given,))
+
+    @cached_property
+    def exclusion(self) -> Exclusion:
+        """Which rows are left out, and where they are listed."""
+        return Exclusion(self.exclude, self.drop_duplicates, self.left_out)
 
     @cached_property
     def name_layout(self) -> NameLayout:

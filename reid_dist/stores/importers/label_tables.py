@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, refuse
 from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_table
 from reid_dist.stores.importers.source import Frame, RowArray, Source
 from reid_dist.stores.labels import Role
@@ -159,11 +159,14 @@ class LabelTable:
 
     def check_length(self, n_rows: int, features: str, columns: Sequence[str] | None = None) -> None:
         """Refuse columns, all or some, that have not one value for each of so many rows of features."""
-        for what in self.columns if columns is None else columns:
-            if what in self.columns and len(self.columns[what]) != n_rows:
-                raise InputError(
-                    f"{what} has {len(self.columns[what])} entries for {n_rows} rows of {features!r}; give one per row"
-                )
+        refuse(
+            [
+                f"{what} has {len(self.columns[what])} entries for {n_rows} rows of {features!r}; give one per row"
+                for what in (self.columns if columns is None else columns)
+                if what in self.columns and len(self.columns[what]) != n_rows
+            ],
+            many="labels",
+        )
 
     def with_columns(self, columns: Mapping[str, Column], *notes: str) -> LabelTable:
         """Add columns, in place of those of the same kind, and notes."""

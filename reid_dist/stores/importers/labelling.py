@@ -130,16 +130,19 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     parts = find_parts(source, names, elsewhere)
     if len(parts) > 1 and options.of_single_sets:
         raise InputError(
-            f"{source.uri} holds query and gallery; files with labels (--pids-file, --camids-file, --names, --labels, "
-            "--list) and what chooses sides (--num-query, --query-list, --query-folder, …) go with a single set, and "
-            f"{' and '.join(options.of_single_sets)} was given"
+            f"{source.uri} holds query and gallery, and these are for a single set: "
+            f"{', '.join(options.of_single_sets)}; leave them out",
+            details=(
+                "for a single set: files with labels (--pids-file, --camids-file, --names, --labels, --list), and what "
+                "chooses sides (--num-query, --query-list, --query-folder, …)",
+            ),
         )
     sets = [_own_labels(source, part, options, beside) for part in parts]
     sets = [_with_layout(each, records, options) for each in sets]
     for each in sets:
         _check_pids(each, source, options)
     sets, vocabularies = _numbered(sets, source)
-    exclusion = Exclusion(options.exclude, options.drop_duplicates)
+    exclusion = options.exclusion
     items = [_items(each, vocabularies) for each in sets] if exclusion else []
     listed = exclusion.listed([(each.part.role, held) for each, held in zip(sets, items, strict=False)])
     notes = (*unread_notes(source, parts), *listed.note)
@@ -218,8 +221,9 @@ def _check_pids(each: _Set, source: Source, options: LabelOptions) -> None:
         flags = option_of(option) if role else "--pids or --pids-file"
         more = "" if role else ", or give names of images (--names) or a table of labels (--labels)"
         raise InputError(
-            f"found features {each.part.features!r} but no identities; name them with {flags} of `reid-dist ingest` "
-            f"({option if role else 'pids, pids_file'}){more}; {source.contents()}"
+            f"found features {each.part.features!r} but no identities; name them with {flags} of `reid-dist ingest`"
+            f"{more}",
+            details=(f"Python: {option if role else 'pids, pids_file'}", source.contents()),
         )
     for what in ("pids", "camids"):
         values = each.table.columns.get(what)
@@ -464,8 +468,8 @@ def _sides_of_layout(source: Source, table: LabelTable, options: LabelOptions) -
         )
         raise InputError(
             f"{counted(int(neither.sum()), 'row')} of {len(neither)} {'is' if neither.sum() == 1 else 'are'} in no set "
-            f"of the layout {layout}, and others are of query or gallery: {shown}; give --query-folder and "
-            "--gallery-folder, --query-list and --gallery-list, or --num-query"
+            f"of the layout {layout}, and others are of query or gallery; say which rows are the queries",
+            details=(shown, "--query-folder and --gallery-folder, --query-list and --gallery-list, or --num-query"),
         )
     if not all(table.of_role(role).any() for role in ROLES):
         return None

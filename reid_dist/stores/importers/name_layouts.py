@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from reid_dist.core.formatting import shortened
-from reid_dist.core.registry import Registry, did_you_mean
+from reid_dist.core.registry import Registry, unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.dataset_lists import read_cuhk03, read_tables, read_tracks, read_veri
 from reid_dist.stores.importers.label_tables import EVALUATED, LabelTable
@@ -93,7 +93,7 @@ class NameLayout:
         known = {*self.groups, *({} if self.line is None else self.line.groupindex), *_COMMON_GROUPS}
         for group, numbers in words.items():
             if group not in known:
-                raise InputError(did_you_mean("group of words", group, known - {"name"}))
+                raise unknown_name("group of words", group, known - {"name"})
             for text, number in numbers.items():
                 if isinstance(number, bool) or not isinstance(number, int):
                     raise InputError(f"the word {text!r} of {group} must denote a whole number, not {number!r}")

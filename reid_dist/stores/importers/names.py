@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.distance_block import looks_like_distances
 from reid_dist.stores.importers.source import Source, listed
@@ -73,7 +73,7 @@ class ArrayNames:
         known = {entry.name for entry in dataclasses.fields(cls)}
         for option in names or {}:
             if option not in known:
-                raise InputError(did_you_mean("array option", option, known))
+                raise unknown_name("array option", option, known)
         return cls(**dict(names or {}))
 
     def given(self, role: Role | None) -> dict[str, str]:
@@ -152,13 +152,21 @@ def find_parts(source: Source, names: ArrayNames, elsewhere: Container[str] = ()
     matrix = next((name for name in source.arrays if looks_like_distances(name)), None)
     if matrix is not None:
         raise InputError(
-            f"found no features, and an array {matrix!r} that looks like distances: write it to a .npy file, and give "
-            "it to `reid-dist evaluate QUERY GALLERY --distances FILE` (evaluate_distances), with this file or others "
-            f"for the labels; {source.contents()}"
+            f"found no features, and an array {matrix!r} that looks like distances; write it to a .npy file and "
+            "evaluate that",
+            details=(
+                "command: reid-dist evaluate QUERY GALLERY --distances FILE, with this file or others for the labels",
+                "Python: reid_dist.evaluate_distances",
+                source.contents(),
+            ),
         )
     raise InputError(
-        "found no features; name them with --features, or with --query-features and --gallery-features, of "
-        f"`reid-dist ingest` (features, query_features, gallery_features); {source.contents()}"
+        f"found no features in {source.uri}; name the array",
+        details=(
+            "reid-dist ingest: --features, or --query-features and --gallery-features",
+            "Python: features, or query_features and gallery_features",
+            source.contents(),
+        ),
     )
 
 
@@ -201,7 +209,7 @@ def find_table(source: Source, names: ArrayNames) -> dict[str, str]:
     found = _find(source, held, None, elsewhere={"features", *given})
     if not found:
         raise InputError(
-            f"found no labels; name them with --pids and --camids, or label and camera; {source.contents()}"
+            "found no labels; name them with --pids and --camids, or label and camera", details=(source.contents(),)
         )
     return found
 
@@ -211,7 +219,7 @@ def _look_up(source: Source, name: str) -> str:
         return name
     if name in source.refused:
         raise InputError(f"{name!r} cannot be read: it is {source.refused[name]}")
-    raise InputError(f"{did_you_mean('array', name, source.arrays, _MOST_KNOWN)}; {source.contents()}")
+    raise unknown_name("array", name, source.arrays, _MOST_KNOWN, details=(source.contents(),))
 
 
 def _customary(source: Source, what: str, words: Iterable[str], role: Role | None) -> str | None:

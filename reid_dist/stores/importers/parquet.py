@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.file_rows import Blocks, StreamedRows
 from reid_dist.stores.importers.source import (
@@ -143,7 +143,14 @@ def open_frame(frame: Frame, where: str = "the data frame", *, features: str | S
             f"{where} is {type(frame).__name__}; give a data frame of pandas or polars, or a table of Arrow"
         )
     arrow = require("pyarrow", "parquet")
-    table = arrow.table(frame)
+    try:
+        table = arrow.table(frame)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        # Of a series, of columns that share a name, and of values of several types in one column.
+        raise InputError(
+            f"{where} is not a table of columns of one type each: {' '.join(str(error).split())}; give the columns "
+            "that are needed, each of one type and under a name of its own"
+        ) from None
 
     def batches(columns: list[str], start: int) -> Generator[tuple[int, Any]]:
         for batch in table.select(columns).slice(start).to_batches(_BATCH_ROWS):
@@ -192,12 +199,12 @@ def _chosen(
     where: str, found: Mapping[str, RowArray | str], n_rows: int, batches: Batches, features: str | Sequence[str]
 ) -> RowArray:
     """Features of columns that were chosen."""
-    names = _with_prefix(where, found, features) if isinstance(features, str) else list(features)
+    names = _with_prefix(where, found, features) if isinstance(features, str) else [*map(str, features)]
     columns = []
     for name in names:
         column = found.get(name)
         if column is None:
-            raise InputError(f"{did_you_mean('column of features', name, found, _MOST_KNOWN)}; {where} has no such one")
+            raise unknown_name("column of features", name, found, _MOST_KNOWN, details=(f"file: {where}",))
         if isinstance(column, str):
             raise InputError(f"column {name!r} of {where} holds no features: it is {column}")
         columns.append(column)

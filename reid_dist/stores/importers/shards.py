@@ -39,7 +39,10 @@ _BLOCK_BYTES: Final = 8 << 20
 
 def natural_order(path: Path) -> tuple[tuple[object, ...], str]:
     """Key that sorts paths by name, in which numbers count by value."""
-    parts = [tuple(int(text) if text.isdigit() else text for text in _DIGITS.split(part)) for part in path.parts]
+    # Every other part of the split is digits.  Those of other scripts are text: the like of ² is no number.
+    parts = [
+        tuple(int(text) if place % 2 else text for place, text in enumerate(_DIGITS.split(part))) for part in path.parts
+    ]
     return tuple(parts), str(path)
 
 
@@ -195,7 +198,7 @@ class JoinedRows(RowArray):
             try:
                 found.append(self._parts[place].read(max(start, first) - first, min(stop, end) - first))
             except StoreError as error:
-                raise StoreError(f"{self._paths[place].name}: {error}") from error
+                raise StoreError(f"{self._paths[place].name}: {error}", details=error.details) from error
         if not found:
             return self._parts[0].read(0, 0)
         return found[0] if len(found) == 1 else np.concatenate(found)

@@ -28,17 +28,25 @@ from reid_dist.stores.objects import is_object_uri
 if TYPE_CHECKING:
     from typing import Self
 
-PICKLE_ADVICE = """is a pickle. Loading one can run arbitrary code, so reid-dist refuses to.
-If you trust it, convert it where it was written:
-  import pickle, numpy as np
-  with open("features.pkl", "rb") as file: held = pickle.load(file)
-  np.savez("features.npz", **{name: np.asarray(held[name]) for name in held})"""
+_CONVERSION = (
+    "If you trust it, convert it where it was written:",
+    "  import pickle, numpy as np",
+    '  with open("features.pkl", "rb") as file: held = pickle.load(file)',
+    '  np.savez("features.npz", **{name: np.asarray(held[name]) for name in held})',
+)
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
 _LATEST_PICKLE = 5
 
 _MOST_LISTED = 10
 _LONGEST_NAME = 80
 _SPARSE_TEXT_BYTES = 1 << 28
+
+
+def pickle_refusal(path: Path) -> InputError:
+    """Return the error on a file that is a pickle."""
+    return InputError(
+        f"{path} is a pickle. Loading one can run arbitrary code, so reid-dist refuses to.", details=_CONVERSION
+    )
 
 
 def listed(names: Iterable[str]) -> str:
@@ -268,7 +276,7 @@ def open_source(location: str, format_name: str | None = None) -> Source:
     if path.exists():
         refuse_special(path, path.stat().st_mode)
     elif not is_glob(uri):
-        raise StoreNotFoundError(f"no file at {uri}: nothing is there")
+        raise StoreNotFoundError(f"no such file: {uri}")
     chosen = _format_of(path) if format_name is None else FORMATS.get(format_name)
     try:
         return chosen.open(path)
@@ -277,7 +285,10 @@ def open_source(location: str, format_name: str | None = None) -> Source:
     except PermissionError as error:
         raise StoreError(f"cannot read {uri}: {error}") from error
     except Exception as error:  # Every library has errors of its own for bytes that it cannot read.
-        raise StoreError(f"{uri} cannot be read as {chosen.name}: {type(error).__name__}: {error}") from error
+        raise StoreError(
+            f"{uri} cannot be read as {chosen.name}; check that it was written and copied completely",
+            details=(f"{type(error).__name__}: {' '.join(str(error).split())}",),
+        ) from error
 
 
 def _format_of(path: Path) -> Format:
@@ -299,10 +310,12 @@ def _format_of(path: Path) -> Format:
         by_bytes, is_pickle = None, False
     found = by_bytes or by_suffix
     if by_bytes is None and (suffix in _PICKLE_SUFFIXES or (found is None and is_pickle)):
-        raise InputError(f"{path} {PICKLE_ADVICE}")
+        raise pickle_refusal(path)
     if found is None:
-        known = ", ".join(suffix for entry in FORMATS for suffix in entry.suffixes)
-        raise InputError(f"cannot determine the format of {path} from its suffix {suffix!r}; known: {known}")
+        known = ", ".join(sorted(suffix for entry in FORMATS for suffix in entry.suffixes))
+        raise InputError(
+            f"cannot determine the format of {path} from its suffix {suffix!r}", details=(f"known: {known}",)
+        )
     return found
 
 

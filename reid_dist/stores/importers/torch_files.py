@@ -24,12 +24,12 @@ from reid_dist.stores.importers.names import is_customary
 from reid_dist.stores.importers.pickled import BFLOAT16, Entries, Pickled, Refused, Tensor, interpret, read_pickle
 from reid_dist.stores.importers.source import (
     FORMATS,
-    PICKLE_ADVICE,
     Format,
     HeldRows,
     RowArray,
     Source,
     members_of,
+    pickle_refusal,
     starts_as_pickle,
     text_rows,
     zip_names,
@@ -299,7 +299,7 @@ def _open_torch(path: Path) -> Source:
         with path.open("rb") as file:
             begins = file.read(len(_LEGACY))
         if starts_as_pickle(begins) and begins != _LEGACY:
-            raise InputError(f"{path} {PICKLE_ADVICE}")
+            raise pickle_refusal(path)
         raise StoreError(f"{path} is not a zip archive; files of torch before 1.6 must be saved again by a newer one")
     with zipfile.ZipFile(path) as archive:
         members = members_of(archive)

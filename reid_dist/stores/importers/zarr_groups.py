@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, chunked_rows, too_large_chunks
 from reid_dist.stores.importers.source import FORMATS, ComputedRows, Format, HeldRows, RowArray, Source
+from reid_dist.stores.labels import given_labels
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoreReader
+
+_VOCABULARIES: Final = {"pids": "pid_names", "camids": "camid_names"}
 
 
 def _features_of_store(store: StoreReader) -> RowArray:
@@ -58,17 +62,36 @@ def _open_stores(uri: str) -> Source | None:
 
 def _source_of_stores(uri: str, stores: dict[str, StoreReader]) -> Source:
     arrays: dict[str, RowArray] = {}
-    vocabularies: dict[str, NDArray[Any]] = {}
     notes: dict[str, None] = {}
+    vocabularies = _shared_vocabularies(stores)
     for prefix, rows in stores.items():
         arrays[f"{prefix}features"] = _features_of_store(rows)
         notes |= dict.fromkeys(rows.manifest.notes)
-        for name, values in rows.labels.items():
+        for name in rows.labels:
             if not name.endswith("_names"):
-                arrays[prefix + name] = HeldRows(values)
-            elif not np.array_equal(vocabularies.setdefault(name, values), values):
-                raise StoreError(f"{uri}: query and gallery number different {name}; ingest their source again")
+                arrays[prefix + name] = HeldRows(_label_of_store(rows, name, vocabularies))
     return Source(uri, arrays, vocabularies=vocabularies, notes=tuple(notes))
+
+
+def _shared_vocabularies(stores: Mapping[str, StoreReader]) -> dict[str, NDArray[Any]]:
+    """Texts of identities and cameras under which all stores have equal numbers.
+
+    One of two stores that were made together may have others: rows that are appended number its texts anew.
+    """
+    held = [rows.labels for rows in stores.values()]
+    return {
+        name: held[0][name]
+        for name in _VOCABULARIES.values()
+        if all(name in each and np.array_equal(each[name], held[0][name]) for each in held)
+    }
+
+
+def _label_of_store(rows: StoreReader, name: str, shared: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """A label of a store: as texts where its numbers are those of texts of its own."""
+    vocabulary, values = _VOCABULARIES.get(name, ""), rows.labels[name]
+    if vocabulary not in rows.labels or vocabulary in shared:
+        return values
+    return np.array(given_labels(values, tuple(rows.labels[vocabulary].tolist())), np.str_)
 
 
 def _source_of_group(path: Path) -> Source:

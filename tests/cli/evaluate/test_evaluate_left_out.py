@@ -65,7 +65,7 @@ def test_listed_and_repeated_rows_are_left_out(reid_dist, sides, tmp_path: Path)
     assert points.code == 0, points.err
     assert json.loads(points.out)["inputs"]["gallery"]["shape"] == [N - 2, 8]
     (tmp_path / "bad.txt").write_text("g7\n")
-    reid_dist("thresholds", run).assert_refused("has changed since the run")
+    reid_dist("thresholds", run).assert_refused("(or a list of rows that it leaves out) has changed since the run")
 
 
 def test_conventions_and_splits_leave_the_same_rows_out(reid_dist, sides, tmp_path: Path) -> None:

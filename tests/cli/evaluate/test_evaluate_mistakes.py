@@ -33,7 +33,7 @@ from evaluate_sets import N_QUERY
         (["--confidence", "1"], ["'--confidence': must be a number between 0 and 1, found '1'"]),
         (["--single-shot-draws", "5"], ["single_shot_draws are for the single-shot CMC"]),
         (["--protocol", "oxford"], ["needs a ground truth", "--ground-truth FILE"]),
-        (["--protocol", "oxford", "--ground-truth", "none.json"], ["none.json", "nothing is there"]),
+        (["--protocol", "oxford", "--ground-truth", "none.json"], ["no such ground truth", "none.json"]),
         (["--ground-truth", "DATA/truth.json"], ["goes by labels and takes no ground truth"]),
         (["--distances", "none.npy"], ["there is no distance block 'none.npy'"]),
         (["--distances", "DATA/labels.npz"], ["is no .npy file of distances", "holds no matrix"]),
@@ -125,7 +125,7 @@ def test_damaged_lists(refused, tmp_path):
 
 def test_labels_that_do_not_serve(refused, data, tmp_path):
     words = ("--distances", data / "block.npy")
-    assert "nothing is there" in refused(*words, sides=["none.npz", "none.npz"])
+    assert "no such file or store" in refused(*words, sides=["none.npz", "none.npz"])
     np.savez(tmp_path / "nothing.npz", camids=np.zeros(3, int))
     empty = [tmp_path / "nothing.npz"] * 2
     assert "found no identities of the query side" in refused(*words, sides=empty)

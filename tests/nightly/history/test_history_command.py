@@ -35,11 +35,11 @@ def report_of(seed: int) -> Report:
 
 
 def refusal(reid_dist, *words: object) -> str:
-    """The only line of a refused command."""
+    """The error of a refused command, which writes nothing else."""
     wrong = reid_dist(*words)
-    assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
-    assert wrong.err.startswith("Error: ")
-    return str(wrong.err)
+    error: str = wrong.assert_refused()
+    assert wrong.err == error
+    return error
 
 
 @pytest.fixture

@@ -205,7 +205,7 @@ def test_equal_results_share_their_arrays(history: History, path: Path) -> None:
 
 def test_a_report_must_be_the_one_of_its_entry(history: History) -> None:
     number = history.begin("market", "")
-    with pytest.raises(InputError, match=r"the report of .* has result digest"):
+    with pytest.raises(InputError, match=r"the report of .* is not that of its entry"):
         history.add(number, entry_of(small_report(1)), small_report(2))
     history.add(number, failed_entry(), None)
     with pytest.raises(StoreNotFoundError, match="the job failed"):

@@ -141,5 +141,5 @@ def test_too_many_items_are_refused_before_any_work():
     # Not a byte of these is there.
     blocks = (np.broadcast_to(np.float32(0), shape) for shape in ((5_000, 20_000), (5_000, 5_000), (20_000, 20_000)))
     message = refusal(PlanError, blocks=blocks)
-    assert "25000 items have 4.7 GiB of distances" in message
+    assert "distances of 25000 items take 4.7 GiB" in message
     assert "evaluate(..., rerank=...)" in message
