@@ -376,8 +376,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
             recorded=False,
             refused_by=(LISTS, SWEEP),
             help="Leave out the rows that FILE lists by item id, image path or number from 0. FILE is text with one "
-            "per line, .csv or .npy; a first line row, item_id or image_path says which, and a column side of a .csv says "
-            "which of two sides. Repeatable.",
+            "per line, .csv or .npy; a first line row, item_id or image_path says which, and a column side of a .csv "
+            "says which of two sides. Repeatable.",
             doc="Lists of rows to leave out of both sides; see `reid_dist.stores.importers.exclusion`.",
         ),
     ]
