@@ -3,7 +3,7 @@
 Start with `evaluate`: it takes two sets of features, as a `FeatureSet`, a path or a tuple of arrays, and returns a
 `Report`.  `compare` and `compare_runs` test differences between reports.  Errors are in `reid_dist.errors`.
 
-Names are imported when they are first used, so that ``reid-dist --help`` does not pay for Dask, Zarr and Numba.
+Names are imported at first use, so ``reid-dist --help`` does not load Dask, Zarr and Numba.
 """
 
 from __future__ import annotations

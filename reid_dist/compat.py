@@ -40,7 +40,7 @@ def evaluate_rank(
     Parameters
     ----------
     distmat
-        (n_query, n_gallery) float16, float32 or float64; a torch tensor will do.
+        (n_query, n_gallery) float16, float32 or float64; torch tensors also work.
     q_pids, g_pids
         (n_query,) and (n_gallery,) identities.  Gallery rows of pid -1 are junk.
     q_camids, g_camids
@@ -51,25 +51,25 @@ def evaluate_rank(
         Rank one gallery item of each identity for the CMC (single-gallery-shot, CUHK03).  The curve is the expectation
         over all choices of these items, where torchreid draws ten of them.
     use_cython
-        Changes nothing.
+        Ignored.
     similarity
-        Larger values are nearer.
+        Whether larger values are nearer.
 
     Returns
     -------
     cmc : numpy.ndarray
         (max_rank,) float64 shares: ``cmc[0]`` is rank-1 accuracy.
     mAP : float
-        Mean average precision, a share.  The rectangle rule.
+        Mean average precision by the rectangle rule, a share.
 
     Raises
     ------
     InputError
-        If shapes do not fit, values are not finite, or no query has a match.
+        If shapes do not match, values are not finite, or no query has a match.
 
     Notes
     -----
-    Of equal distances, the lower gallery row is nearer.  Codes that sort leave their order to the sort.
+    At equal distances, the lower gallery row is nearer.  In code that sorts, the order depends on the sort.
     """
     values = np.asarray(to_numpy(distmat))
     report = evaluate_distances(

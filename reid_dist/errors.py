@@ -50,11 +50,11 @@ class ExitCode(IntEnum):
         code.meaning = meaning
         return code
 
-    DONE = 0, "nothing failed, nothing is worse"
+    DONE = 0, "nothing failed and nothing is worse"
     BAD_INPUT = 2, "wrong usage or bad input"
     FAILED = 3, "a run or job failed"
-    REGRESSION = 4, "a regression, and nothing failed"
-    NOT_COMPARED = 5, "a job was not compared with its baseline, nothing failed, and no other is worse"
+    REGRESSION = 4, "a regression, but no failure"
+    NOT_COMPARED = 5, "a job could not be compared with its baseline, but there is no failure or regression"
     INTERRUPTED = 130, "interrupted"
 
 

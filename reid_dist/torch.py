@@ -46,24 +46,24 @@ class _Rows(NamedTuple):
 
 
 class ReIDMetric:
-    """Metrics of all rows that a training loop has handed over, of all processes of ``torch.distributed``.
+    """Metric for training loops, over the rows of all processes of ``torch.distributed``.
 
     Parameters
     ----------
     prefix
-        Put before the name of every metric, such as ``"val/"``.
+        Prefix of every metric name, such as ``"val/"``.
     sync
-        Gather the rows of all processes of the default process group where ``torch.distributed`` is initialised.  A
-        process group gathers those of its own processes; False takes the rows of this process alone, as after
-        ``accelerator.gather_for_metrics``.
+        True gathers the rows of all processes of the default process group if ``torch.distributed`` is initialised.
+        Pass a process group to gather the rows of its processes.  False uses only the rows of this process, as needed
+        after ``accelerator.gather_for_metrics``.
     **options
-        As of `reid_dist.evaluate`: protocol, metrics, distance, rerank, …
+        As in `reid_dist.evaluate`: protocol, metrics, distance, rerank, …
 
     Attributes
     ----------
     report : Report or None
-        Of the last `compute`, with curves, intervals and values per query.  In a group of processes, the first one has
-        it; None in the others.
+        Report of the last `compute`, with curves, intervals and values per query.  In a process group, only the first
+        process has it; it is None in the others.
     """
 
     def __init__(self, *, prefix: str = "", sync: Any = True, **options: Unpack[EvaluationOptions]) -> None:
@@ -80,26 +80,26 @@ class ReIDMetric:
         is_query: ArrayLike | bool | None = None,
         item_ids: ArrayLike | None = None,
     ) -> None:
-        """Take the rows of a batch; they are copied to the memory of this process.
+        """Add the rows of a batch; they are copied to the memory of this process.
 
         Parameters
         ----------
         features
-            (n, dim) tensor of any device, or array; float16 stays, bfloat16 becomes float32, which is exact.
+            (n, dim) tensor on any device, or array.  Float16 is kept; bfloat16 becomes float32, which is exact.
         pids, camids
-            (n,) identities and cameras, whole numbers or text.
+            (n,) identities and cameras, integers or text.
         is_query
-            Which rows are queries, (n,) bool, or one bool for the batch; the others are the gallery.  Leave it out of
-            every update to have all rows searched for among all rows.
+            Which rows are queries, (n,) bool, or one bool for the batch; the others are the gallery.  If you leave it
+            out of every update, every row is both a query and a gallery item.
         item_ids
-            (n,) whole numbers or text that name the items, such as the indices of the data set.  Rows that a
-            distributed sampler repeats are dropped by them, and rows are put into their order, so that the result
-            does not depend on the number of processes.
+            (n,) integers or text that identify the items, such as the indices of the data set.  They are used to drop
+            rows that a distributed sampler repeats and to sort the rows, so the result does not depend on the number of
+            processes.
 
         Raises
         ------
         InputError
-            If lengths do not fit one another, or something was given in other updates and not here, or the reverse.
+            If lengths differ, or if the arguments that you pass are not the same in every update.
         """
         rows = np.array(to_numpy(features))
         if rows.ndim != 2:
@@ -125,7 +125,7 @@ class ReIDMetric:
         Raises
         ------
         InputError
-            If the rows cannot be evaluated; in every process, with the same message.
+            If the rows cannot be evaluated; raised in every process with the same message.
         RunFailedError
             In the other processes, if the first one failed.
         """
@@ -151,7 +151,7 @@ class ReIDMetric:
         return metrics
 
     def reset(self) -> None:
-        """Forget all rows; `report` stays until the next `compute`."""
+        """Discard all rows; `report` is kept until the next `compute`."""
         self._updates = []
 
     def _evaluated(self, updates: Sequence[_Rows]) -> dict[str, float]:

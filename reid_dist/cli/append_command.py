@@ -29,18 +29,18 @@ def _takes(parameter: click.Parameter) -> bool:
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float16"]),
-    help="That of the store, to which rows are rounded. Default: rows that would be rounded are refused.",
+    help="Round the rows to this type, which must be that of the store. Default: refuse rows that would be rounded.",
 )
 def command(store: str, source: str, **options: Any) -> None:
-    """Append the rows of SOURCE, which is a single set, to the feature store STORE.
+    """Append the rows of SOURCE, a single set, to the feature store STORE.
 
-    The store is then what `ingest` would have made of all rows at once, with the same content digest. Only the new rows
-    are written, with the last chunk and the labels. A command that is killed leaves the old store or the new one, and
-    evaluations that have opened the old one go on with it. Other readers of Zarr see only the first rows of a store to
-    which rows were appended: give them what `reid-dist ingest STORE` makes of it.
+    The result equals one `ingest` of all rows and has the same content digest. Only the new rows, the last chunk and
+    the labels are written. If the command is killed, either the old or the new store remains. Evaluations that have
+    opened the old store continue to read it. Other readers of Zarr see
+    only the first rows of a store with appended rows; give them a copy written by `reid-dist ingest STORE`.
 
-    Features, labels and names must be like those of the store: the same dimension, labels and label columns, and rows
-    of length 1 if those of the store are. Options for labels are those of `ingest`.
+    The new rows must match the store: the same dimension, labels and label columns, and length 1 if the rows of the
+    store have length 1. The options for labels are the same as in `ingest`.
 
     \b
     Examples:

@@ -16,10 +16,10 @@ from reid_dist.cli.result_place import ResultPlace, result_options
     "metrics",
     multiple=True,
     metavar="NAME",
-    help="Metric to show; repeatable. Default: all that every run has.",
+    help="Metric to average; repeatable. Default: all common ones.",
 )
-@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals.")
-@click.option("--allow-different", is_flag=True, help="Average although conventions differ.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
+@click.option("--allow-different", is_flag=True, help="Average even if conventions differ.")
 @result_options("averages")
 def command(
     runs: tuple[Path, ...],

@@ -12,20 +12,20 @@ from reid_dist.cli.click_options import image_root_option
 @click.command("browse")
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--against", type=click.Path(path_type=Path), metavar="RUN", help="Another run over the same queries, for losses."
+    "--against", type=click.Path(path_type=Path), metavar="RUN", help="Run on the same queries to compare with."
 )
 @click.option(
     "--static",
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write a folder whose index.html opens from disk, and serve nothing.",
+    help="Write a folder whose index.html opens from disk instead of serving.",
 )
-@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Items of every list. Default: all of topk.npz.")
+@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Items per list. Default: all in topk.npz.")
 @click.option("--no-pictures", is_flag=True, help="Show no pictures.")
 @image_root_option
-@click.option("--query", metavar="STORE", help="Where the query store is now, if it was moved.")
-@click.option("--gallery", metavar="STORE", help="Where the gallery store is now, if it was moved.")
+@click.option("--query", metavar="STORE", help="New location of the query store, if moved.")
+@click.option("--gallery", metavar="STORE", help="New location of the gallery store, if moved.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -49,11 +49,11 @@ def command(
     """Look at the ranked lists of a run in a web browser: search and filter queries, open their lists.
 
     A run is an output directory with topk.npz, as `reid-dist evaluate --topk 50 --output DIR` writes it. Labels and
-    paths of pictures come from the stores that it names. The address that is printed holds a random token; it is
-    reachable only from this machine, until you press Ctrl-C. From another machine, forward the port by ssh.
+    picture paths are read from the stores of the run. The printed address contains a random token; it is reachable only
+    from this machine, until you press Ctrl-C. From another machine, forward the port by ssh.
 
-    Queries are searched by identity, row and file name, filtered by camera, average precision and kind of failure, and
-    sorted by average precision or by what they lose against another run.
+    You can search queries by identity, row and file name, filter them by camera, average precision and kind of failure,
+    and sort them by average precision or by their loss against another run.
 
     \b
     Examples:

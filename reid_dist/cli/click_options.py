@@ -220,7 +220,7 @@ override_option = option(
     group=INPUTS,
     multiple=True,
     metavar="KEY=VALUE",
-    help="Override a field, VALUE in YAML; protocol.base=VALUE is a field of protocol. Repeatable.",
+    help="Override a field with a YAML value; protocol.base=VALUE sets a nested field. Repeatable.",
 )
 
 name_option = option(
@@ -228,7 +228,7 @@ name_option = option(
     group=OUTPUTS,
     metavar="TEXT",
     callback=_checked_name,
-    help="Name of the run in the reports. Default: the last part of DIR.",
+    help="Name of the run in all reports. Default: the last part of DIR.",
 )
 
 # In effect before options are parsed, so that wrong ones are events too; see `reid_dist.cli.group.run_command`.
@@ -247,7 +247,7 @@ observation_options = _together(
         group=OUTPUTS,
         type=_path,
         metavar="FILE",
-        help="Write Dask's performance report of the cluster there: an HTML page that needs no network.",
+        help="Write Dask's performance report of the cluster to this file: an HTML page that needs no network.",
     ),
 )
 
@@ -275,7 +275,7 @@ def _cluster_options(*, example: str, usual: str) -> Callable[[F], F]:
             type=click.Choice(["auto", "cpu", "cuda"]),
             callback=_note_device,
             expose_value=False,
-            help="Where products are computed: auto takes a GPU where torch finds one and the job is worth it. "
+            help="Device for the products: auto uses a GPU if torch finds one and the job is large enough. "
             "Results do not depend on it. Default: that of the cluster file, or auto.",
         ),
     )
@@ -284,11 +284,11 @@ def _cluster_options(*, example: str, usual: str) -> Callable[[F], F]:
 local_options = _cluster_options(example="threads.yaml", usual="a local cluster on all cores")
 
 cluster_options = _cluster_options(
-    example="local.yaml", usual="threads of this process on up to 8 cores; beyond, and with --workers, a local cluster"
+    example="local.yaml", usual="threads on up to 8 cores, and a local cluster on more cores or with --workers"
 )
 
 threads_options = _cluster_options(
-    example="local.yaml", usual="threads of this process on all cores; with --workers, a local cluster"
+    example="local.yaml", usual="threads on all cores, or a local cluster with --workers"
 )
 
 # What the tests of differences between runs draw, and how often.
@@ -313,7 +313,7 @@ test_options = _together(
 )
 
 image_root_option = click.option(
-    "--image-root", metavar="DIR", help="Where relative paths of pictures start. Default: where the run says."
+    "--image-root", metavar="DIR", help="Base directory of relative picture paths. Default: that of the run."
 )
 
 chunk_option = option(
@@ -321,7 +321,7 @@ chunk_option = option(
     group=OUTPUTS,
     type=click.IntRange(min=1),
     metavar="N",
-    help="Rows of a chunk. Default: about 16 MiB of features.",
+    help="Rows per chunk. Default: about 16 MiB of features.",
 )
 
 
@@ -336,8 +336,8 @@ def resume_options(*, workspace: str, resume: str) -> Callable[[F], F]:
 def output_options(
     *,
     output: str = "Write report.json, report.html and per_query.npz there. Without it nothing is written.",
-    workspace: str = "Directory for intermediate stores, seen by all workers. Default: DIR/workspace.",
-    resume: str = "Resume an output directory: a finished one gives the same report again.",
+    workspace: str = "Directory for intermediate stores; all workers must see it. Default: DIR/workspace.",
+    resume: str = "Resume an unfinished run in the output directory. A finished run prints the same report again.",
 ) -> Callable[[F], F]:
     """Add ``--output``, ``--name``, ``--workspace``, ``--resume`` and ``--json``, with these help texts."""
     words = "Print the report as JSON, and nothing else."
@@ -351,7 +351,7 @@ def output_options(
 
 def options_in_threads(function: F) -> Callable[..., Any]:
     """Add the options of a command that runs in threads of this process."""
-    workspace = "Directory for intermediate stores, seen by all workers."
+    workspace = "Directory for intermediate stores; all workers must see it."
     added: Callable[[Callable[..., Any]], Callable[..., Any]] = _together(
         threads_options, option("--workspace", group=RESOURCES, metavar="URI", help=workspace), observation_options
     )

@@ -20,9 +20,9 @@ from reid_dist.errors import ExitCode
     "metrics",
     multiple=True,
     metavar="NAME",
-    help="Metric to compare; repeatable. Default: all that both runs have.",
+    help="Metric to compare; repeatable. Default: all common ones.",
 )
-@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
 @test_options
 @click.option(
     "--minimum-effect",
@@ -31,7 +31,7 @@ from reid_dist.errors import ExitCode
     metavar="SHARE",
     help="Smallest change of interest. [default: 0.005, half a point]",
 )
-@click.option("--allow-different", is_flag=True, help="Compare although protocol or gallery differ.")
+@click.option("--allow-different", is_flag=True, help="Compare even if protocol or gallery differ.")
 @image_root_option
 @result_options("comparison")
 def command(baseline: Path, candidate: Path, image_root: str | None, place: ResultPlace, **options: Any) -> int:

@@ -12,8 +12,8 @@ from reid_dist.cli.click_options import events_option
 def command() -> None:
     """Compile all kernels before the first run, for instance in a container image.
 
-    Machine code is kept beside the installation, or in the home directory if that is read-only. NUMBA_CACHE_DIR
-    overrides both.
+    Machine code is cached next to the installation, or in the home directory if the installation is read-only. Set
+    NUMBA_CACHE_DIR to choose another place.
 
     \b
     Example:

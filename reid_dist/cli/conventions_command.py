@@ -27,7 +27,7 @@ from reid_dist.evaluation.options import LEFT_OUT
     group=CONVENTIONS,
     multiple=True,
     metavar="METRIC=NUMBER",
-    help="A printed number such as mAP=74.7, with its digits; above 1 in percent. Repeatable.",
+    help="Published number such as mAP=74.7, with all its digits; values above 1 are percentages. Repeatable.",
 )
 @option(
     "--metric",
@@ -35,7 +35,7 @@ from reid_dist.evaluation.options import LEFT_OUT
     group=CONVENTIONS,
     multiple=True,
     metavar="NAME",
-    help="Metrics of ranks in place of the usual ones; repeatable, or with commas.",
+    help="Rank metrics to show instead of the default ones; repeatable, or separated by commas.",
 )
 @option(
     "--distance",
@@ -43,21 +43,21 @@ from reid_dist.evaluation.options import LEFT_OUT
     group=CONVENTIONS,
     multiple=True,
     metavar="NAME",
-    help="Repeatable; each is a pass of its own. Default: cosine and euclidean.",
+    help="Distance to try, one pass each; repeatable. Default: cosine and euclidean.",
 )
 @option(
     "--also",
     group=CONVENTIONS,
     multiple=True,
     metavar="SPEC",
-    help="Also try this re-ranking or expansion, such as k_reciprocal, 'dba(k=5)', or l2, float16 and flip_sign, which "
-    "'treatments' means together; each is a pass for each distance. Repeatable.",
+    help="Also try this re-ranking, expansion or feature treatment: k_reciprocal, 'dba(k=5)', l2, float16, flip_sign, "
+    "… 'treatments' tries l2, float16 and flip_sign. Each takes one pass per distance. Repeatable.",
 )
 @option(
     "--single-shot",
     group=CONVENTIONS,
     is_flag=True,
-    help="Add those of CUHK03, with one gallery item per identity in the CMC; up to twice the time.",
+    help="Add the CUHK03 conventions (one gallery item per identity in the CMC). Takes up to twice the time.",
 )
 @result_options("table")
 @shared_options(*LEFT_OUT)
@@ -76,12 +76,12 @@ def command(
 ) -> None:
     """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
 
-    One pass for each distance gives all of them: items of the query's identity and camera junk or kept, pid -1 and pid
-    0 junk or not, own rows of queries junk or not, invalid queries left out or at 0, each with several average
-    precisions and CMC curves. Every value is that of a run of its own.
+    One pass per distance covers all combinations of these choices: items with the query's identity and camera are junk
+    or kept; pid -1 and pid 0 are junk or not; a query's own row is junk or not; invalid queries are left out or count
+    as 0. Each combination has several average precisions and CMC curves. Every value equals that of a separate run.
 
-    With --target the conventions are sorted by nearness to the number. mAP means any average precision there, CMC@k
-    any kind of CMC.
+    With --target, the conventions are sorted by their distance from the number. There, mAP stands for any average
+    precision and CMC@k for any kind of CMC.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ from reid_dist.cli.click_options import (
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: Any) -> None:
     """Evaluate QUERY against GALLERY: two feature stores, or any source that `ingest` reads.
 
-    Without GALLERY, QUERY holds both sides.
+    Without GALLERY, QUERY must contain both sides.
 
     \b
     Examples:

@@ -45,11 +45,13 @@ def command() -> None:
     "--last",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"The newest N runs only.  [default: {_SHOWN}; with --name or --json all]",
+    help=f"Show only the newest N runs.  [default: {_SHOWN}; with --name or --json all]",
 )
-@click.option("--suite", metavar="NAME", help="Runs of this suite only.")
-@click.option("--name", metavar="MODEL/DATASET/JOB", help="Entries of this name only.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1]")
+@click.option("--suite", metavar="NAME", help="Only runs of this suite.")
+@click.option("--name", metavar="MODEL/DATASET/JOB", help="Only entries of this name.")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Metric to show; repeatable.  [default: mAP, CMC@1]"
+)
 @result_options("table")
 def show(
     history: Path, last: int | None, suite: str | None, name: str | None, metrics: tuple[str, ...], place: ResultPlace
@@ -103,11 +105,14 @@ def show(
     "kind",
     type=click.Choice(["json", "csv", "parquet"]),
     required=True,
-    help="json holds everything but the reports; csv and parquet one row per run, entry and metric.",
+    help="json holds everything except the reports; csv and parquet have one row per run, entry and metric.",
 )
-@click.option("--suite", metavar="NAME", help="Runs of this suite only.")
+@click.option("--suite", metavar="NAME", help="Only runs of this suite.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), metavar="FILE", help="Default: standard output, but not for parquet."
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File to write; required for parquet. Default: standard output.",
 )
 def export(history: Path, kind: str, suite: str | None, output: Path | None) -> None:
     """Export HISTORY for other programs."""
@@ -148,13 +153,24 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     required=True,
     help="File to write: .html, .md (Markdown) or .csv.",
 )
-@click.option("--suite", metavar="NAME", help="Runs of this suite only.")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1, mINP]")
+@click.option("--suite", metavar="NAME", help="Only runs of this suite.")
 @click.option(
-    "--last", type=click.IntRange(min=1), metavar="N", default=90, show_default=True, help="The newest N runs only."
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Metric to show; repeatable.  [default: mAP, CMC@1, mINP]",
+)
+@click.option(
+    "--last",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=90,
+    show_default=True,
+    help="Show only the newest N runs.",
 )
 def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[str, ...], last: int) -> None:
-    """Write the leaderboard of HISTORY: for every data set and job, all models by their newest accepted values.
+    """Write the leaderboard of HISTORY: all models of every data set and job by their latest good values.
 
     A dagger marks values that do not differ significantly from the best one of their column.
     """
@@ -178,7 +194,7 @@ def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[s
 @command.command("import")
 @click.argument("history", type=click.Path(path_type=Path))
 def import_(history: Path) -> None:
-    """Convert a HISTORY of the previous version to the current schema; a copy of it stays beside it."""
+    """Convert a HISTORY of the previous version to the current format; the original is kept as a copy next to it."""
     from reid_dist.nightly.history import History
 
     print(f"imported: {counted(History.import_file(history), 'run')}")
@@ -188,7 +204,7 @@ def import_(history: Path) -> None:
 @click.argument("run", metavar="HISTORY#RUN[:NAME]", type=click.Path(path_type=Path))
 @click.option("--why", required=True, metavar="TEXT", help="Reason, which is stored and shown.")
 def accept(run: Path, why: str) -> None:
-    """Accept the findings of the gates: the entry, or each of the run, becomes the baseline of later nights."""
+    """Accept a change: the entry, or every entry of the run, becomes the baseline of later nights."""
     from reid_dist.nightly.history.address import Address, find_run
 
     address = Address.parse(run)
@@ -200,17 +216,17 @@ def accept(run: Path, why: str) -> None:
 
 @command.command("prune")
 @click.argument("history", type=click.Path(path_type=Path))
-@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Remove all runs of a suite but the newest N.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Remove all but the newest N runs of each suite.")
 @click.option(
     "--older-than",
     metavar="AGE",
-    help="Remove runs that are older, such as 90d, 26w or 12h.  With --keep, both conditions must hold.",
+    help="Remove runs older than this, such as 90d, 26w or 12h.  With --keep, both conditions must hold.",
 )
 @click.option(
     "--keep-reports",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Remove the reports behind all runs of a suite but the newest N; their numbers stay.",
+    help="Remove the reports of all but the newest N runs of each suite; the numbers stay.",
 )
 @click.option(
     "--reports", "folders", is_flag=True, help="Also remove the directories with the reports of runs that are removed."

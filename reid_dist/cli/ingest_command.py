@@ -61,20 +61,20 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option(
     "--pids-file",
     type=click.Path(path_type=Path),
-    help="Identities, in place of --pids: .npy, or text with one a line.",
+    help="File of identities, instead of --pids: .npy, or text with one per line.",
 )
-@click.option("--camids-file", type=click.Path(path_type=Path), help="Cameras, likewise.")
+@click.option("--camids-file", type=click.Path(path_type=Path), help="File of cameras, in the same form.")
 @click.option(
     "--names",
     "names_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Names of the image files, one a line, in the order of the rows; labels are read from them.",
+    help="File with the names of the images, one per line, in row order; labels are read from the names.",
 )
 @click.option(
     "--layout",
     metavar="NAME",
-    help="The data set whose names and lists these are, such as market1501, msmt17 or veri776: `reid-dist list "
+    help="Data set whose naming rules and lists apply, such as market1501, msmt17 or veri776; see `reid-dist list "
     "layouts`. Default: market1501.",
 )
 @click.option(
@@ -83,14 +83,14 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="A list of the data set with labels, in the form of --layout: text, XML, JSON, CSV or .mat. Images are found "
-    "in it by name; without names, its records are the rows in their order. Repeatable.",
+    help="Label list of the data set, in the format of --layout: text, XML, JSON, CSV or .mat. Images are looked up "
+    "by name; without names, its records must be in row order. Repeatable.",
 )
 @click.option(
     "--pattern",
     metavar="REGEX",
-    help="How names of no known layout hold labels: groups (?P<pid>…) and (?P<camid>…), any other is a label column. "
-    "Searched in the base name, or in the path if it holds a /.",
+    help="Regular expression for names of another layout: groups (?P<pid>…) and (?P<camid>…); any other group becomes "
+    "a label column. It is searched in the base name, or in the path if it contains a /.",
 )
 @click.option(
     "--word",
@@ -105,7 +105,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Names of the images that are queries, one a line; all others are the gallery, unless that is chosen. "
+    help="File with the names of the query images, one per line. All others are the gallery unless you select it. "
     "Repeatable.",
 )
 @click.option(
@@ -114,7 +114,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     type=click.Path(path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="Names of the images of the gallery, likewise.",
+    help="File with the names of the gallery images, in the same form.",
 )
 @click.option(
     "--query-folder",
@@ -129,14 +129,14 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     "gallery_folders",
     multiple=True,
     metavar="NAME",
-    help="Images in folders of this name are the gallery, likewise.",
+    help="Images in folders of this name are the gallery. Repeatable.",
 )
 @click.option(
     "--labels",
     "labels_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A table of labels, a row for every row of features: CSV, parquet or any known format.",
+    help="Table of labels with one row per feature row: CSV, parquet or any known format.",
 )
 @click.option(
     "--num-query",
@@ -145,36 +145,40 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     help="The first N rows are queries, the others the gallery. Default: the entry num_query, if there is one.",
 )
 @chunk_option
-@click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16"]),
+    help="Type of the stored features. Default: float16 is kept, all others become float32.",
+)
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
 @shared_options(*LEFT_OUT)
 @click.option(
     "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
 )
-@click.option("--overwrite", is_flag=True, help="Replace a store that is there; not on S3.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing store; not on S3.")
 @_array_options
 def command(source: str, output: str, **options: Any) -> None:
     """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
 
-    SOURCE may be a folder or a quoted glob of such files, as of one per rank or day: their rows are read one file after
-    the other in the order of their names, 2 before 10.
+    SOURCE may also be a folder or a quoted glob of such files, for instance one per rank or day. The files are read in
+    natural order of their names, 2 before 10.
 
-    A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, and so does one whose first rows
-    are queries (--num-query), whose rows are marked (is_query and is_gallery), or whose images are in folders or lists
-    of both sides (--layout, --query-folder, --query-list). One with a single set becomes one store at PATH.
+    A source with query and gallery becomes PATH/query.zarr and PATH/gallery.zarr. A single array is split in the same
+    way if you say how: by its first rows (--num-query), by the arrays is_query and is_gallery, or by folders or lists
+    (--layout, --query-folder, --query-list). Otherwise a single set becomes one store at PATH.
 
-    Arrays are found by their customary names: features, feats, f or embeddings; pids, labels, ids, person_ids or
-    vehicle_ids; camids, cams or cameras; item_ids; image_paths, img_paths, paths or filenames; columns/NAME for labels
-    of your own. Those of two sides begin with query_ and gallery_, or q_ and g_. Options name others. A dictionary of
-    tensors by file name is a set of features with image_paths.
+    Common array names are recognised: features, feats, f or embeddings; pids, labels, ids, person_ids or vehicle_ids;
+    camids, cams or cameras; item_ids; image_paths, img_paths, paths or filenames; columns/NAME for your own labels.
+    With two sides, the names begin with query_ and gallery_, or with q_ and g_. Use the options for other names. A
+    dictionary from file names to tensors is a set with image_paths.
 
-    Where there are no identities, they are read from names of images like 0002_c1s1_000451_03.jpg: those in the source,
-    or those of --names. --layout reads the names and lists of other data sets. A name that does not fit is refused.
-    --labels takes a table of labels, a row for every row of features, with the same names of columns, such as a data
-    frame with label, path, camera, split, is_query and is_gallery.
+    If the source has no identities, they are read from image names such as 0002_c1s1_000451_03.jpg, either in the
+    source or in --names. Use --layout for the names and lists of other data sets. A name that does not match is an
+    error. --labels takes a table with one row per feature row and the same column names, such as a data frame with
+    label, path, camera, split, is_query and is_gallery.
 
-    Labels are whole numbers or text. One rule holds for pids, camids and item ids: 01 and 1 are the same label, unless
-    one set contains both; then they stay distinct. A pid or camid 1.0e+00 is 1, and a pid -1 is junk.
+    Labels are integers or text. For pids, camids and item ids alike, 01 and 1 are the same label, unless one set
+    contains both; then they stay distinct. A pid or camid of 1.0e+00 is read as 1. A pid of -1 marks junk.
 
     \b
     Examples:

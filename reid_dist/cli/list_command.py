@@ -34,7 +34,7 @@ _ONE_LINE = 10_000
 @click.command("list")
 @click.argument("kind", type=click.Choice([*_REGISTRIES]), metavar="KIND")
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print whole records as JSON and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print full records as JSON, and nothing else.")
 def command(kind: str, name: str | None, *, as_json: bool) -> None:
     """List all metrics, protocols, … with their sources, or show one entry in full.
 

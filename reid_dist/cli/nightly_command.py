@@ -16,7 +16,7 @@ from reid_dist.cli.click_options import choose_cluster, events_option, local_opt
     "history_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="SQLite file of all nights, created if missing.  [required unless --list]",
+    help="SQLite file of all nights; created if missing.  [required unless --list]",
 )
 @click.option(
     "--output",
@@ -35,10 +35,10 @@ from reid_dist.cli.click_options import choose_cluster, events_option, local_opt
 @click.option(
     "--workspace",
     metavar="URI",
-    help="Directory for what jobs share while they run, seen by all workers. Default: DIR/workspace.",
+    help="Directory for data that jobs share while they run; all workers must see it. Default: DIR/workspace.",
 )
 @click.option("--mlflow", "mlflow_uri", metavar="URI", help="Also log the night to this MLflow tracking server.")
-@click.option("--allow-incomparable", is_flag=True, help="End with 0 in place of 5 where a job could not be compared.")
+@click.option("--allow-incomparable", is_flag=True, help="Exit with 0 instead of 5 if a job could not be compared.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
 @events_option
 def command(
@@ -56,10 +56,10 @@ def command(
 ) -> int:
     """Run every job of a SUITE file, compare it with earlier nights, and write the page.
 
-    A failed job is recorded, and the others continue. Exit code 3: a job failed, its features could not be made, or
-    they are those of the last night where new ones are expected; 4: none failed, but one became worse in accuracy, time
-    or memory, or its result changed although inputs and job are identical; 5: none of these, but a job could not be
-    compared with its baseline, as after a change of the job.
+    A failed job is recorded, and the others continue. Exit code 3: a job failed, its features could not be made, or new
+    features were expected and did not come. 4: no job failed, but one became worse in accuracy, time or memory, or its
+    result changed although inputs and job are identical. 5: none of these, but a job could not be compared with its
+    baseline, for instance because it was changed.
 
     \b
     Examples:

@@ -18,13 +18,18 @@ from reid_dist.cli.result_place import ResultPlace, result_options
     type=click.Choice(["rows", "item_ids", "image_paths"]),
     default="rows",
     show_default=True,
-    help="What the columns hold; rows are numbered from 0.",
+    help="How the columns name rows; numbers start at 0.",
 )
-@click.option("--distance", default="cosine", show_default=True, metavar="NAME")
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="EER or TAR@FAR=x; repeatable.")
-@click.option("--roc", is_flag=True, help="Also write the ROC, into the JSON.")
 @click.option(
-    "--folds", type=int, metavar="N", help="Accuracy of N consecutive folds under thresholds of the others (LFW: 10)."
+    "--distance", default="cosine", show_default=True, metavar="NAME", help="Distance; see `reid-dist list distances`."
+)
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="EER or TAR@FAR=x; repeatable.")
+@click.option("--roc", is_flag=True, help="Add the ROC to the JSON.")
+@click.option(
+    "--folds",
+    type=int,
+    metavar="N",
+    help="Accuracy in N consecutive folds, each at the best threshold of the others (LFW: 10).",
 )
 @result_options("result")
 def command(
@@ -40,9 +45,9 @@ def command(
 ) -> None:
     """Verify listed pairs of rows of LEFT and RIGHT, or of LEFT alone: EER, TAR at given FAR, accuracy.
 
-    The list is a text file with two rows and a label a line (1 or same, 0 or different), or npz, npy, csv, parquet or
-    mat with columns such as left, right and same, or an array pairs. Without labels, the pids of the rows are compared.
-    A pair is accepted when its distance is less than the threshold.
+    The list is a text file with two rows and a label per line (1 or same, 0 or different), or an npz, npy, csv, parquet
+    or mat file with columns such as left, right and same, or an array pairs. Without labels, a pair is the same if its
+    pids are. A pair is accepted when its distance is less than the threshold.
 
     \b
     Examples:

@@ -43,7 +43,7 @@ _FIXED_ORDER = 9
     group=RESOURCES,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Plan for its workers and their memory; a running scheduler is queried, nothing is started.",
+    help="Cluster file to plan for. A running scheduler is queried; nothing is started.",
 )
 @option(
     "--threads",
@@ -83,9 +83,9 @@ def command(
     gflops: float | None,
     read_rate: float | None,
 ) -> None:
-    """Show tiles, tasks, memory and estimated time of a PIPELINE file. Reads labels, but no features.
+    """Show tiles, tasks, memory and estimated time of a PIPELINE file. It reads labels, but no features.
 
-    The time is estimated from short measurements on this machine, or from rates that you give.
+    The time is estimated from measurements of about a second on this machine, or from rates that you give.
 
     \b
     Examples:

@@ -18,27 +18,35 @@ def _width(ctx: click.Context, param: click.Parameter, value: str) -> str | floa
 @click.command("plot")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option(
-    "--curve", type=click.Choice(_CURVES, case_sensitive=False), default="cmc", show_default=True, help="What is drawn."
+    "--curve", type=click.Choice(_CURVES, case_sensitive=False), default="cmc", show_default=True, help="Curve to draw."
 )
-@click.option("--metric", metavar="NAME", help="Of the distractor curve. Default: its first one.")
+@click.option("--metric", metavar="NAME", help="Metric of the distractor curve. Default: the first one.")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run; give one per run, in order.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, metavar="FILE", help=".pdf, .svg or .png.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="File to write: .pdf, .svg or .png.",
+)
 @click.option(
     "--width",
     callback=_width,
     metavar="one|two|INCHES",
     default="one",
     show_default=True,
-    help="One column (3.25 inches) or two (6.875).",
+    help="Width of the figure: one column (3.25 inches) or two (6.875).",
 )
-@click.option("--height", type=float, metavar="INCHES", help="Default: 0.72 of the width, and the legend.")
+@click.option(
+    "--height", type=float, metavar="INCHES", help="Height of the figure. Default: 0.72 of the width, plus the legend."
+)
 @click.option(
     "--font-size",
     type=float,
     metavar="POINTS",
-    help="Default: that of the style sheet, else 8.",
+    help="Font size in points. Default: that of the style sheet, or 8.",
 )
-@click.option("--style", metavar="NAME|FILE", help="Style sheet of matplotlib.")
+@click.option("--style", metavar="NAME|FILE", help="Style sheet for matplotlib.")
 def command(
     runs: tuple[Path, ...],
     curve: str,
@@ -55,9 +63,9 @@ def command(
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.
 
-    roc and det need runs with --roc, distractor runs with --breakdown gallery_size. The band of a cmc is its confidence
-    interval at each rank. Colours, fonts and lines follow your style sheet of matplotlib, which the extra `plot`
-    installs.
+    roc and det need runs made with --roc, and distractor needs runs made with --breakdown gallery_size. The band of a
+    cmc is its confidence interval at each rank. Colours, fonts and lines follow your matplotlib style sheet. The extra
+    `plot` installs matplotlib.
 
     \b
     Examples:

@@ -29,11 +29,12 @@ from reid_dist.evaluation.options import POOL_OPTIONS, PoolOptions
     camids={"flag": "--drop-camids", "is_flag": True, "flag_value": "drop", "show_default": False, "callback": None},
 )
 @chunk_option
-@option("--overwrite", group=OUTPUTS, is_flag=True, help="Replace a store that is there; not on S3.")
+@option("--overwrite", group=OUTPUTS, is_flag=True, help="Replace an existing store; not on S3.")
 @threads_options
 @resume_options(
-    workspace="Directory for pooled rows until the store is written, seen by all workers. Default: in PATH.unfinished.",
-    resume="Resume an unfinished store: what is done, in PATH.unfinished, is not read again. A finished one is kept.",
+    workspace="Directory for pooled rows until the store is written; all workers must see it. Default: in "
+    "PATH.unfinished.",
+    resume="Continue an unfinished store from PATH.unfinished. A finished store is kept.",
 )
 @observation_options
 @run_options(in_threads=True)
@@ -47,8 +48,8 @@ def command(
 ) -> None:
     """Average the rows of STORE that share a label: tracklets of video, multi-query.
 
-    STORE is a feature store, or any source of one set that `ingest` reads. Rows are pooled as they are stored, and
-    every pooled row is scaled to length 1.
+    STORE is a feature store, or any single set that `ingest` reads. Rows are pooled as stored; each pooled row is
+    scaled to length 1.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import click
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write the report of an entry of a history there."
+    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory for the report of a history entry."
 )
 def command(runs: tuple[Path, ...], output: Path | None) -> None:
     """Verify finished runs, print their tables and rewrite their pages.

@@ -84,7 +84,7 @@ def result_options(what: str, *, has_file: bool = True) -> Callable[[F], Callabl
             "form",
             group=OUTPUTS,
             type=click.Choice(_FORMATS),
-            help=f"Form of the {what}. Default: {'by the suffix of FILE; without one, ' if has_file else ''}text.",
+            help=f"Format of the {what}. Default: {'by the suffix of FILE; without one, ' if has_file else ''}text.",
         ),
         option(
             "--notes",
@@ -92,7 +92,7 @@ def result_options(what: str, *, has_file: bool = True) -> Callable[[F], Callabl
             type=click.Choice(_NOTES),
             default="full",
             show_default=True,
-            help="Notes below tables; short are those on marks, intervals and verdicts.",
+            help="Notes below tables; short explains only marks, intervals and verdicts.",
         ),
         option("--json", "as_json", group=OUTPUTS, is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
     ]

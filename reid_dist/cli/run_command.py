@@ -26,7 +26,7 @@ from reid_dist.cli.click_options import (
 @observation_options
 @run_options()
 def command(pipeline: Path, overrides: tuple[str, ...], run: RunOptions, as_json: bool) -> None:
-    """Run the job of a PIPELINE file; --set replaces or adds fields.
+    """Run the job of a PIPELINE file. --set overrides or adds fields.
 
     \b
     Examples:

@@ -10,7 +10,7 @@ import click
 @click.command("schema")
 @click.argument("kind", type=click.Choice(("pipeline", "suite", "cluster")))
 def command(kind: str) -> None:
-    """Print the JSON Schema of pipeline, suite or cluster files, for editors that complete and check YAML.
+    """Print the JSON Schema of pipeline, suite or cluster files, for editors that complete and validate YAML.
 
     \b
     Examples:

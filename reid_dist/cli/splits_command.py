@@ -33,18 +33,19 @@ from reid_dist.evaluation.options import LEFT_OUT, SPLIT_OPTIONS
 @cluster_options
 @output_options(
     output="Write splits.json, splits.html there.",
-    workspace="Directory for drawn rows, seen by all workers. Default: DIR/workspace. Contents are removed at the end.",
-    resume="Resume an output directory: splits that are done are not evaluated again.",
+    workspace="Directory for drawn rows; all workers must see it. Default: DIR/workspace. Contents are removed at the "
+    "end.",
+    resume="Resume an output directory and evaluate only the splits that are missing.",
 )
 @observation_options
 @run_options()
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
-    """Evaluate QUERY against several galleries of GALLERY; print mean and spread of every metric.
+    """Evaluate QUERY against several galleries drawn from GALLERY; print mean and spread of every metric.
 
-    Every split keeps random rows of every gallery identity, by default one, or the rows that --rows lists. VehicleID
-    takes the other rows as queries, SYSU-MM01 draws under every camera; --benchmark sets that and their protocols.
-    The CMC of SYSU-MM01 ranks distinct identities: without its benchmark, add --collapse CMC:pid. Else CMC@k ranks
-    rows, and rank 1 and mAP alone agree with published numbers.
+    Each split keeps random rows of every gallery identity (one by default), or the rows that --rows lists. VehicleID
+    uses the other rows as queries, and SYSU-MM01 draws per camera; --benchmark sets this and the protocol. The CMC of
+    SYSU-MM01 ranks distinct identities: without --benchmark, add --collapse CMC:pid. Otherwise CMC@k ranks rows, and
+    only rank 1 and mAP agree with published numbers.
 
     \b
     Examples:

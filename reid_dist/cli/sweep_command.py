@@ -33,33 +33,30 @@ def _swept_options(function: F) -> F:
 
 @click.command("sweep", cls=GroupedCommand)
 @sides_arguments
-@option("--expand", group=SWEPT, metavar="SPEC", help="Expansion to sweep, such as aqe; in dba(k=5)+aqe the last one.")
+@option("--expand", group=SWEPT, metavar="SPEC", help="Expansion to sweep, such as aqe; in dba(k=5)+aqe, the last one.")
 @option(
-    "--include-self",
-    group=SWEPT,
-    is_flag=True,
-    help="The query is a gallery item (found by item id) and counts among the k.",
+    "--include-self", group=SWEPT, is_flag=True, help="Queries are gallery items (by item id) and count among the k."
 )
-@option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
+@option("--rerank", group=SWEPT, metavar="SPEC", help="Re-ranking to sweep, such as k_reciprocal.")
 @_swept_options
 @shared_options(
     *("fuse", "protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
-    metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or with commas.  [default: mAP, CMC@1, mINP]"},
+    metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or separated by commas.  [default: mAP, CMC@1, mINP]"},
     max_rank={"help": "Last rank of the curves that the digest covers."},
 )
 @cluster_options
 @output_options(
     output="Write sweep.json and sweep.html there.",
-    workspace="Directory for neighbour lists and derived features, seen by all workers; they stay there. "
-    "Default: DIR/workspace, and nothing stays.",
-    resume="Resume an output directory: points that are done are not evaluated again.",
+    workspace="Directory for neighbour lists and derived features, which are kept; all workers must see it. Default: "
+    "DIR/workspace, removed at the end.",
+    resume="Resume an output directory and evaluate only the points that are missing.",
 )
 @observation_options
 @run_options()
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
-    """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one search for neighbours.
+    """Evaluate QUERY against GALLERY at every point of a parameter grid, with a single neighbour search.
 
-    VALUES are names, or numbers and ranges with both ends, with commas between them: 0:10, 0:1:0.1, 1,6,10:30:5.
+    VALUES are names, or numbers and ranges, separated by commas. Ranges include both ends: 0:10, 0:1:0.1, 1,6,10:30:5.
 
     \b
     Examples:

@@ -14,15 +14,13 @@ from reid_dist.cli.result_place import ResultPlace, result_options
 @click.command("table")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="Metric to show; repeatable. Default: all that every run has.",
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Metric to show; repeatable. Default: all common ones."
 )
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run; give one per run, in order.")
 @click.option("--intervals", is_flag=True, help="Show the interval of every value.")
-@click.option("--letters", is_flag=True, help="Mark runs by letters; those that share one do not differ significantly.")
+@click.option(
+    "--letters", is_flag=True, help="Mark runs by letters: runs that share a letter do not differ significantly."
+)
 @click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level; tests use 1 - level.")
 @test_options
 @image_root_option
@@ -41,10 +39,10 @@ def command(
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.
 
-    Runs that differ in protocol, queries, gallery or labels are put into groups of their own, and are sorted by the
-    first metric. Within a group the best value of every metric is marked, and values that do not differ significantly
-    from it have a dagger: paired bootstrap and sign-flip test by identity, with Holm's correction for all pairs of
-    runs. Notes state the conventions.
+    Runs that differ in protocol, queries, gallery or labels go into separate groups. Within a group, runs are sorted by
+    the first metric, and the best value of every metric is marked. A dagger marks values that do not differ
+    significantly from the best one (paired bootstrap and sign-flip test by identity, Holm-corrected for all pairs of
+    runs). Notes state the conventions.
 
     \b
     Examples:

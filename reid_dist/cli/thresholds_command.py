@@ -25,21 +25,21 @@ from reid_dist.cli.result_place import ResultPlace, result_options
     group=INPUTS,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The pipeline of the run, for a ground truth or fused models.",
+    help="Pipeline file of the run; needed for a ground truth or fused models.",
 )
 @option(
     "--far",
     group=CONVENTIONS,
     multiple=True,
     metavar="X",
-    help="False accept rate over pairs; repeatable. Default: 1e-6 to 1e-1, as far as there are impostors.",
+    help="False accept rate over pairs; repeatable. Default: 1e-6 to 1e-1, as far as the number of impostors allows.",
 )
 @option(
     "--fpir",
     group=CONVENTIONS,
     multiple=True,
     metavar="X",
-    help="The same over top matches of non-mated queries; repeatable. Default: 1e-3 to 1e-1.",
+    help="False positive identification rate over top matches of non-mated queries; repeatable. Default: 1e-3 to 1e-1.",
 )
 @option(
     "--threshold",
@@ -55,14 +55,14 @@ from reid_dist.cli.result_place import ResultPlace, result_options
     group=CONVENTIONS,
     type=float,
     metavar="SHARE",
-    help="Share of matches among pairs, for probabilities besides those of the run.",
+    help="Share of matches among pairs at deployment; adds match probabilities for this share.",
 )
 @option(
     "--output",
     group=OUTPUTS,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write thresholds.json and thresholds.html there; in RUN itself, its page gets the section too.",
+    help="Write thresholds.json and thresholds.html there. If it is RUN itself, the section is also added to its page.",
 )
 @result_options("report", has_file=False)
 @options_in_threads
@@ -79,9 +79,9 @@ def command(
     """Compute error rates at distance thresholds of a finished RUN, and the match probability at a distance.
 
     RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with
-    its protocol, distance, expansion and re-ranking. For thresholds at given false accept rates, at the equal error
-    rate and of your own: FAR and TAR of pairs, FPIR, FNIR and precision of top matches, each with an interval by
-    identity; histograms of both; the probability of a match at a distance.
+    its protocol, distance, expansion and re-ranking. Thresholds are chosen by given false accept rates, by the equal
+    error rate, or by you. For each you get FAR and TAR of pairs, and FPIR, FNIR and precision of top matches, with
+    intervals by identity. Histograms and the match probability at each distance follow.
 
     \b
     Examples:

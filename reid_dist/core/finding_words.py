@@ -21,7 +21,7 @@ def worded(code: str, values: Mapping[str, Any], parts: tuple[str, int, int, int
     if parts is None:
         return sentence
     part, n_parts, n_all, first = parts
-    return f"in {n_parts} of {counted(n_all, part)}, with other numbers in each; in {part} {first}: {sentence}"
+    return f"in {n_parts} of {counted(n_all, part)}, with different numbers; in {part} {first}: {sentence}"
 
 
 def is_worded(code: str, values: Mapping[str, Any]) -> bool:
@@ -41,7 +41,7 @@ def item_name(label: str) -> str:
 def keep_first(source: str, label: str) -> str:
     """Say what keeps the first row of each item of a source."""
     command = command_line(["reid-dist", "ingest", source, "--drop-duplicates", label])
-    return f"`{command} --output NEW` keeps the first row of each, as this option of `reid-dist evaluate` does"
+    return f"`{command} --output NEW` keeps the first row of each; `reid-dist evaluate` has the same option"
 
 
 # ---- forms -----------------------------------------------------------------------------------------------------------
@@ -93,17 +93,17 @@ def _sides_swapped(n_junk: int, junk_pids: Sequence[int], n_query: int, n_galler
             f"{n_junk:,} of {counted(n_query, 'query')} {have(n_junk)} pid {' or '.join(map(str, junk_pids))}, which "
             "marks junk, so these queries can never match"
         )
-        remedy += f"; if not, drop them (ingest {' '.join(f'--drop-pid {pid}' for pid in junk_pids)})"
+        remedy += f"; if not, drop these queries (ingest {' '.join(f'--drop-pid {pid}' for pid in junk_pids)})"
     if few_rows:
-        signs.append(f"there are {n_query:,} queries and only {counted(n_gallery, 'gallery row')}")
-    return f"query and gallery may be swapped: {'; '.join(signs)}; if they are, {remedy}"
+        signs.append(f"there are {n_query:,} queries, but only {counted(n_gallery, 'gallery row')}")
+    return f"query and gallery may be swapped: {'; '.join(signs)}; if so, {remedy}"
 
 
 def _repeated_items(side: str, n: int, n_rows: int, by: str, row: int, first: str, source: str | None) -> str:
-    alone = f"take the rows numpy.unique({by}, return_index=True)[1] alone, the first of each"
+    alone = f"keep only the rows numpy.unique({by}, return_index=True)[1], the first of each"
     return (
         f"{side}: {n:,} of {counted(n_rows, 'row')} {have(n)} the {item_name(by)} of an earlier row (first: row {row}, "
-        f"{first!r}), as rows that pad the last batch of a distributed sampler have, and {_is(n)} counted again: "
+        f"{first!r}) and {_is(n)} counted twice, which is common when a distributed sampler pads the last batch: "
         f"{alone if source is None else keep_first(source, by)}"
     )
 
@@ -112,8 +112,8 @@ def _cameras_numbered_apart(query: Sequence[str], gallery: Sequence[str], apart:
     some = "no query camera is" if apart else "not all query cameras are"
     return (
         f"{some} in the gallery: query cameras {first_few(query, 6)} and gallery cameras {first_few(gallery, 6)} may "
-        f"be numbered from {starts[0]} and from {starts[1]}; number the cameras of both sides alike, or rows of a "
-        "query's own camera count"
+        f"be numbered from {starts[0]} and from {starts[1]}; use the same numbers on both sides, or rows from a "
+        "query's own camera count as matches"
     )
 
 
@@ -123,7 +123,7 @@ _OWN_ROW_REMEDIES: Final = {
     "item ids": "give an image the same item id on both sides",
     "paths": f"give the paths as item_ids to both sides and {_SAME_SET}",
     "names": _NAMES,
-    "cameras": f"check that both sides number their cameras alike, or {_NAMES}",
+    "cameras": f"check that both sides use the same camera numbers, or {_NAMES}",
     "protocol": _SAME_SET,
 }
 
@@ -131,7 +131,7 @@ _OWN_ROW_REMEDIES: Final = {
 def _own_row_remedy(remedy: str, labels: Sequence[str]) -> str:
     if remedy != "labels":
         return _OWN_ROW_REMEDIES[remedy]
-    return f"their {' and '.join(labels) or 'labels'} differ between the two sides: check them, or {_SAME_SET}"
+    return f"their {' and '.join(labels) or 'labels'} differ between the two sides; check them, or {_SAME_SET}"
 
 
 def _own_row(n: int, n_valid: int) -> str:
@@ -152,28 +152,29 @@ def _own_rows(n: int, n_valid: int, by: str, remedy: str, labels: Sequence[str])
 
 def _identical_features(n: int, n_valid: int, remedy: str) -> str:
     return (
-        f"{n:,} of {n_valid:,} valid queries have a relevant gallery row at distance 0: identical features, as of an "
-        f"image that is on both sides; if these are the same images, {_own_row_remedy(remedy, ())}"
+        f"{n:,} of {n_valid:,} valid queries have a relevant gallery row at distance 0, that is, identical features; "
+        f"if the same image is on both sides, {_own_row_remedy(remedy, ())}"
     )
 
 
 _UNLIKE: Final = (
-    "both sides number their identities differently (compare their label maps), or features are of two models"
+    "the two sides number identities differently (compare their label maps), or their features come from two models"
 )
 _UNFIT: Final = (
-    "within the {}, rows of one identity are no nearer to each other than to others: its features are not in the order "
-    "of its labels (compare the order of the rows with the list of images), or the model tells nothing apart"
+    "within the {}, rows of one identity are no nearer to each other than to others: features and labels are in "
+    "different orders (compare the order of the rows with the list of images), or the model does not discriminate"
 )
 _ANY_CAUSE: Final = (
-    "{} are not in the order of the labels, both sides number their identities differently, or the model tells nothing "
-    "apart: compare the order of the rows with the list of images, and the label maps of both sides"
+    "{} and labels are in different orders, the two sides number identities differently, or the model does not "
+    "discriminate; compare the order of the rows with the list of images, and the label maps of both sides"
 )
 _CAUSES: Final = {
     "gallery": _UNFIT.format("gallery"),
     "query": _UNFIT.format("query set"),
-    "between": f"the features of either side fit its own labels, and not those of the other side: {_UNLIKE}",
-    "query or between": "features of the gallery fit its labels: those of the query set are not in the order of its "
-    f"labels, or {_UNLIKE}",
+    "between": f"the features of each side fit its own labels, but not those of the other side: {_UNLIKE}",
+    "query or between": "the gallery features fit their labels, so query features and labels are in different orders, "
+    ""
+    f"{_UNLIKE}",
     "features": _ANY_CAUSE.format("features"),
     "distances": _ANY_CAUSE.format("rows or columns of the distances"),
 }
@@ -182,26 +183,26 @@ _CAUSES: Final = {
 def _chance_level(
     metric: str, result: float, chance: float, low: float, high: float, in_order: float | None, cause: str
 ) -> str:
-    before = ", and the relevant item is before the other one in {} of all pairs (random orders: 50 %)"
+    before = ", and the relevant item ranks first in {} of all pairs (random orders: 50 %)"
     return (
-        f"the result is at chance level: {metric} {rate(result)}, where random orders have {rate(chance)} on average, "
-        f"99 % of them {rate(low)} to {rate(high)}{'' if in_order is None else before.format(share(in_order, 1))}: "
+        f"the result is at chance level: {metric} {rate(result)}, while random orders average {rate(chance)}, 99 % of "
+        f"them between {rate(low)} and {rate(high)}{'' if in_order is None else before.format(share(in_order, 1))}: "
         f"{_CAUSES[cause]}"
     )
 
 
 def _tied_pairs(n: int, n_pairs: int) -> str:
     return (
-        f"{share(n, n_pairs)} of the pairs of a relevant and another gallery row are tied: the order of the rows "
-        "decides the result, not the model; features of most items are equal, as those of a collapsed model or of one "
-        "row that was written many times (`reid-dist check` counts equal rows), or distances have few values"
+        f"{share(n, n_pairs)} of the pairs of a relevant and another gallery row are tied, so the order of the rows "
+        "decides the result, not the model; either most features are equal, because the model collapsed or one row "
+        "was written many times (`reid-dist check` counts equal rows), or the distances have few distinct values"
     )
 
 
 def _reversed_order(result: float, reversed: float, given: bool) -> str:
-    remedy = "these are similarities, and give 1 - similarity then: smaller is nearer"
+    remedy = "these are similarities; if so, pass 1 - similarity, because smaller is nearer"
     return (
-        f"the reversed order is better: mAP {percent(reversed)} in place of {percent(result)}; check whether "
+        f"the reversed order is better: mAP {percent(reversed)} instead of {percent(result)}; check whether "
         f"{remedy if given else 'the features of one side are negated'}"
     )
 
@@ -209,26 +210,26 @@ def _reversed_order(result: float, reversed: float, given: bool) -> str:
 def _few_valid_queries(n_valid: int, n_query: int, at_zero: bool) -> str:
     return (
         f"only {integer(n_valid)} of {counted(n_query, 'query')} ({share(n_valid, n_query)}) {_is(n_valid)} valid, and "
-        f"{'the others count as 0' if at_zero else 'the means are over these alone'}"
+        f"{'the others count as 0' if at_zero else 'the means include only the valid ones'}"
     )
 
 
 def _narrow_intervals(n_units: int, unit: str, enough: int, rates: Sequence[str] = ()) -> str:
     of = f"{', '.join(rates)}: " if rates else ""
     if n_units == 1:
-        return f"{of}{counted(n_units, unit)} gives no interval: there is nothing to resample"
+        return f"{of}{counted(n_units, unit)} is not enough for an interval: there is nothing to resample"
     return (
-        f"{of}{counted(n_units, unit)} are few: the intervals are too narrow (those of 95 % hold the true mean in some "
-        f"73 % of cases from 3, 83 % from 5; from {enough} on they nearly keep their level)"
+        f"{of}with only {counted(n_units, unit)}, the intervals are too narrow (95 % intervals contain the true mean "
+        f"in about 73 % of cases with 3, in 83 % with 5; from {enough} on they nearly reach their level)"
     )
 
 
 def _few_accepts(number: int, noun: str, least: int, smallest: str | None) -> str:
     if smallest is None:
-        return f"fewer than {least} false accepts: with {counted(number, noun)} every false accept rate does"
+        return f"fewer than {least} false accepts, as does every rate with {counted(number, noun)}"
     return (
-        f"fewer than {least} false accepts (FAR x {counted(number, noun)} < {least}); the smallest FAR that so many "
-        f"support is {smallest}"
+        f"fewer than {least} false accepts (FAR x {counted(number, noun)} < {least}); the smallest reliable FAR is "
+        f"{smallest}"
     )
 
 
@@ -243,15 +244,13 @@ def _roc_few_false_accepts(n: int, n_points: int, number: int, least: int, small
 
 def _gnn_entries(lists: float, rounds: Sequence[tuple[float, float]]) -> str:
     each = [f"{before:.1f} before and {after:.1f} after round {at}" for at, (before, after) in enumerate(rounds, 1)]
-    return f"gnn: entries of a row: {', '.join([f'{lists:.1f} in the lists', *each])}"
+    return f"gnn: mean entries per row: {', '.join([f'{lists:.1f} in the lists', *each])}"
 
 
 def _top_of_lists(m: int, n_gallery: int) -> str:
     if m >= n_gallery:
-        return f"top: all {n_gallery} gallery items are among the {m} nearest; none in plain order"
-    return (
-        f"top: the {m} nearest gallery items of each query are re-ranked, junk items counted; the rest in plain order"
-    )
+        return f"top: all {n_gallery} gallery items are re-ranked, because they are among the {m} nearest"
+    return f"top: the {m} nearest gallery items of each query, junk included, are re-ranked; the rest keep their order"
 
 
 def _reranking_is_worse(
@@ -269,7 +268,7 @@ def _reranking_is_worse(
     without, given = (percent(each) if is_share else f"{each:.6g}" for each in (before, after))
     change, *ends = (f"{scale * each:+{digits}}" for each in (after - before, low, high))
     return (
-        f"re-ranking makes {metric} worse at {n_points} of {counted(n_all, 'point')}, most of all {worst}: {without} "
+        f"re-ranking makes {metric} worse at {n_points} of {counted(n_all, 'point')}, most at {worst}: {without} "
         f"without, {given} with ({change}{unit}, 95 % interval over identities {' to '.join(ends)})"
     )
 
@@ -282,7 +281,7 @@ def _other_code(
     n_valid: int | None,
     n_draws: int | None,
 ) -> str:
-    begin = f"the same {shares}" if shares else "a run of its own"
+    begin = f"the same {shares}" if shares else "a separate run"
     found = ", ".join(
         f"{name} {_share(value)}{'' if change is None else f' ({100 * change:+.2f} points)'}"
         for name, value, change in metrics
@@ -299,7 +298,8 @@ def _several_versions(what: str, values: Sequence[tuple[str, Sequence[str]]]) ->
 # ---- all codes -------------------------------------------------------------------------------------------------------
 
 _NO_CAMERAS: Final = (
-    "conventions of cameras (market1501, market1501_matlab, allshots, cuhk03, cuhk03_separate_cameras) are left out"
+    "conventions that depend on cameras (market1501, market1501_matlab, allshots, cuhk03, cuhk03_separate_cameras) "
+    "are left out"
 )
 _APART: Final = "no query camera is in the gallery: query cameras {query:few} and gallery cameras {gallery:few}"
 
@@ -311,14 +311,15 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "sides_swapped": _sides_swapped,
     "repeated_items": _repeated_items,
     "unknown_cameras": "the camera of {n_query:,} of {of_query:#query} and of {n_gallery:,} of "
-    "{of_gallery:#gallery row} is unknown ({camera}): it is equal to no camera, so that none of these is junk for a "
-    "query's camera",
+    "{of_gallery:#gallery row} is unknown ({camera}): an unknown camera equals no other, so none of these rows is "
+    "junk because of its camera",
     "cameras_numbered_apart": _cameras_numbered_apart,
-    "cameras_spelled_apart": f"{_APART} are spelled unlike; write them alike, or rows of a query's own camera count",
-    "cameras_apart": f"{_APART}; nothing is junk for its camera, which is right only if the cameras of both sides are "
-    "different ones, as visible and infrared ones are: otherwise number them alike",
-    "labels_exchanged": "pids and camids of the {side} look exchanged: its pids are cameras of the other side, and its "
-    "cameras are identities there",
+    "cameras_spelled_apart": f"{_APART} are spelled differently; use the same names on both sides, or rows from a "
+    "query's own camera count as matches",
+    "cameras_apart": f"{_APART}; no row is junk because of its camera, which is right only if both sides really have "
+    "different cameras (for instance visible and infrared); otherwise use the same numbers on both sides",
+    "labels_exchanged": "pids and camids of the {side} look swapped: its pids are cameras of the other side, and its "
+    "camids are identities there",
     # Own rows.
     "same_labels": _same_labels,
     "own_rows": _own_rows,
@@ -334,61 +335,65 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "few_false_accepts": _few_false_accepts,
     "roc_few_false_accepts": _roc_few_false_accepts,
     # Metrics and rankings.
-    "nearest_alone": "the metrics requested need the ranks of the nearest relevant items only, and others were not "
-    "counted: AP and INP of queries, and the curves that need all ranks, are in reports with mAP",
+    "nearest_alone": "the requested metrics need only the ranks of the nearest relevant items, so no others were "
+    "counted; request mAP to get AP and INP of queries, and the curves that need all ranks",
     "no_bounds_of_ties": "{metric} has no bounds under ties: {why}",
-    "hit_rate_named_recall": "{spelled} is reported as {metric}, a match among the first {k}; the share of all "
-    "relevant items there is R@{k}",
+    "hit_rate_named_recall": "{spelled} is reported as {metric}, a match among the first {k}; R@{k} is the share of "
+    "all relevant items there",
     "recall_is_a_share": "{names:all}: recall, the share of all relevant items among the first k; the hit rate (a "
     "match among the first k) is {hit_rates:all}",
     "cut_lists": "evaluated from lists of length {length}: curves end at rank {last_rank}",
-    "bounded_metrics": "known only to lie between two bounds, since the lists are cut: {names:all}",
+    "bounded_metrics": "only bounds are known, because the lists are truncated: {names:all}",
     "rows_not_counted": "{n_query:#query row} and {n_gallery:#gallery row} of cameras that the protocol does not count "
-    "took no part in expansion and re-ranking",
+    "were left out of expansion and re-ranking",
     "gnn_entries": _gnn_entries,
     "top_of_lists": _top_of_lists,
     "reranking_is_worse": _reranking_is_worse,
     # Benchmarks.
-    "other_gallery": "the gallery has {n_identities:#identity}, and that of benchmark {benchmark} has {expected:,}: "
-    "these are numbers of another set",
-    "published_means": "published numbers of {benchmark} are means over {runs}: `reid-dist average`",
+    "other_gallery": "the gallery has {n_identities:#identity}, but that of benchmark {benchmark} has {expected:,}, "
+    "so the numbers are not comparable",
+    "published_means": "published numbers of {benchmark} are means over {runs}; use `reid-dist average`",
     "other_code": _other_code,
-    "other_code_by_command": "{benchmark} (as published by {source}) ranks {ranks}: `--benchmark {benchmark}` on the "
-    "same sets gives its numbers",
+    "other_code_by_command": "{benchmark} (as published by {source}) ranks {ranks}; run `--benchmark {benchmark}` on "
+    "the same sets to get its numbers",
     # Splits.
-    "groups_with_few_rows": "{n:,} of {n_groups:#{of}} {n:has} fewer than {n_rows:#{side} row}: all of these are in "
-    "every split",
-    "groups_without_query": "{n:,} of {n_groups:#{of}} {n:has} no more rows than are drawn: none of these is a query",
-    "cameras_not_drawn": "{n:#{side} row} of cameras that do not count {n:is} in no split",
+    "groups_with_few_rows": "{n:,} of {n_groups:#{of}} {n:has} fewer than {n_rows:#{side} row}, so every split "
+    "contains all of their rows",
+    "groups_without_query": "{n:,} of {n_groups:#{of}} {n:has} no more rows than are drawn, so none of their rows is "
+    "a query",
+    "cameras_not_drawn": "{n:#{side} row} of cameras that the protocol does not count {n:is} in no split",
     "junk_not_drawn": "rows of pid {pid} are left out of the {where:and} of every split: {n:,} of the whole {side}",
-    "one_split": "one split has no spread",
+    "one_split": "a single split has no spread",
     # Several runs.
     "metric_of_some_runs": "{metric}: only {runs:and} {runs:has} it",
     "no_mean": "{metric}: no mean ({why} in {runs:and})",
-    "same_result": "{runs:and} have the same result, to the last bit: a run that is given twice counts twice",
-    "models_of_one_set": "all runs have other features over the same labels: a mean is of trainings of one model; "
-    "different models stand side by side in `reid-dist table`",
+    "same_result": "{runs:and} have the same result, to the last bit: a run given twice counts twice",
+    "models_of_one_set": "all runs have different features for the same labels; average trainings of one model only, "
+    "and compare different models with `reid-dist table`",
     "several_versions": _several_versions,
-    "queries_resampled": "by query: queries of one identity are taken for independent, so intervals are too narrow",
-    "no_verdict": "{n_units:#{unit}} cannot give a verdict at a level of {level:level}, whatever they show; evaluate "
-    "more, or lower the level",
+    "queries_resampled": "resampled by query: queries of one identity are treated as independent, so the intervals "
+    "are too narrow",
+    "no_verdict": "{n_units:#{unit}} can never give a verdict at a level of {level:level}; evaluate more, or lower "
+    "the level",
     "other_valid_queries": "{baseline} queries are valid in the baseline, {candidate} in the candidate",
-    "other_invalid_rule": "one run counts invalid queries as 0 and the other leaves them out; here they are left out",
+    "other_invalid_rule": "one run counts invalid queries as 0, the other leaves them out; this comparison leaves "
+    "them out",
     # Conventions.
     "no_camids": f"{{sides:and}} {{sides:has}} no camids: {_NO_CAMERAS}",
     "unlike_camids": f"{{why}}: {_NO_CAMERAS}",
-    "no_single_shot": "conventions of CUHK03 (CMC_single_shot) are left out: --single-shot, single_shot=True",
-    "no_same_set": "{n:#query} {n:is} in the gallery as well, by {by:item}: conventions without own rows (same_set) "
-    "are left out; give the paths as item_ids to both sides for them",
-    "pid_is_absent": "no gallery row has pid {pid}: whether these are junk makes no difference",
+    "no_single_shot": "conventions of CUHK03 (CMC_single_shot) are left out; add them with --single-shot or "
+    "single_shot=True",
+    "no_same_set": "{n:#query} {n:is} also in the gallery (same {by:item}), so conventions without own rows "
+    "(same_set) are left out; to include them, pass the paths as item_ids on both sides",
+    "pid_is_absent": "no gallery row has pid {pid}, so it makes no difference whether such rows are junk",
     "unfit_distance": "the distance {distance} is left out: {why}",
-    "no_valid_query_under": "no query has a relevant item under {conventions:semicolons}: left out",
-    "ranks_alike": "{distance} gives the ranks of {other} under every convention and has no rows of its own",
-    "euclidean_ranks": "Euclidean distances of rows scaled to length 1 rank like cosine up to rounding, and "
-    "sqeuclidean like euclidean, so they are not listed separately",
-    "no_lengths": "{stages} makes no difference under {distance} but for rounding, and is left out there",
+    "no_valid_query_under": "left out, because no query has a relevant item: {conventions:semicolons}",
+    "ranks_alike": "{distance} gives the same ranks as {other} under every convention and is not listed separately",
+    "euclidean_ranks": "up to rounding, Euclidean distances of rows scaled to length 1 rank like cosine, and "
+    "sqeuclidean ranks like euclidean, so they are not listed separately",
+    "no_lengths": "{stages} changes only rounding under {distance}, and is left out there",
     "unfit_stages": "{stages} is left out under {distance}: {why}",
-    "also_left_out": "expansions, re-rankings and treatments of features are left out: --also NAME, also=[…]; "
-    "treatments for all of the last",
+    "also_left_out": "expansions, re-rankings and feature treatments are left out; add them with --also NAME or "
+    "also=[…] (treatments adds all feature treatments)",
 }
 """The template that words a finding, or a function of its values, by its code."""

@@ -31,19 +31,19 @@ _MARK: Final = "warning: "
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A remark on a run; ``str`` gives its sentence.
+    """A note on a run; ``str`` gives its sentence.
 
     Attributes
     ----------
     code
-        What was found: a name of :data:`reid_dist.core.finding_words.WORDINGS`.
+        Kind of finding: a key of :data:`reid_dist.core.finding_words.WORDINGS`.
     severity
         ``"info"``, ``"caution"`` or ``"warning"``.
     values
-        Numbers, texts and None by name, and tuples of these; a number that is not finite is None.
+        Numbers, strings and None by name, and tuples of these; numbers that are not finite are None.
     parts
-        Where the finding was made in some parts of a job, with other numbers in each: the noun of a part, in how many
-        it was made, of how many, and the number of the first, whose values these are.
+        For a finding in several parts of a job, with different numbers in each: the noun of a part, the number of parts
+        with the finding, the number of all parts, and the number of the first one, to which `values` belongs.
     """
 
     code: str
@@ -65,7 +65,7 @@ class Finding:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """All but the numbers: findings of one kind in several parts are one."""
+        """Everything except the numbers; findings of the same kind in several parts are merged."""
         return (self.code, self.severity, *((name, _without_numbers(value)) for name, value in self.values.items()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Finding:
 
     @classmethod
     def restored(cls, entry: str | Mapping[str, Any]) -> Self:
-        """Return the finding of :meth:`to_dict`, or of a note of an earlier version, which is a text."""
+        """Return the finding from the output of :meth:`to_dict`, or from the text of a note of an earlier version."""
         if isinstance(entry, str):
             severity = WARNING if entry.startswith(_MARK) else INFO
             return cls(TEXT, severity, {"text": entry.removeprefix(_MARK)})

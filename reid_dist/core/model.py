@@ -282,7 +282,7 @@ class RankedQueries:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Neighbours:
-    """The nearest gallery rows of each query by (distance, gallery row); -1 and inf where there are no more."""
+    """The nearest gallery rows of each query by (distance, gallery row), padded with -1 and inf."""
 
     # Gallery rows and canonical distances, (n_query, k).
     index: Int64

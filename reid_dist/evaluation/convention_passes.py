@@ -77,48 +77,49 @@ def conventions(
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
 ) -> Conventions:
-    """Evaluate the same features under every convention that could be meant, in one pass per distance.
+    """Evaluate the same features under every convention, in one pass per distance.
 
-    The conventions are the protocols that the labels allow: items of the query's identity and camera kept or junk, pid
-    -1 and pid 0 junk or not, own rows of queries junk or not, queries without relevant items left out or counted as 0;
-    each with several average precisions and CMC curves, under each distance.
+    The conventions combine all choices that the labels allow: items with the query's identity and camera are kept or
+    junk; pid -1 and pid 0 are junk or not; a query's own row is junk or not; queries without relevant items are left
+    out or count as 0.  Each has several average precisions and CMC curves under each distance.
 
     Parameters
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     targets
-        Numbers to be reproduced, such as ``"mAP=74.7"`` or ``["mAP=74.7", "CMC@1=88.1"]``, with the digits that are
-        printed; above 1 in percent.  ``mAP`` means any average precision, ``CMC@k`` any kind of CMC.
+        Numbers to reproduce, such as ``"mAP=74.7"`` or ``["mAP=74.7", "CMC@1=88.1"]``, with all printed digits; values
+        above 1 are percentages.  ``mAP`` stands for any average precision, ``CMC@k`` for any kind of CMC.
     metrics
-        Names of metrics of ranks in place of the usual ones; those of the targets are added.
+        Names of rank metrics to use instead of the default ones; those of the targets are added.
     distances
-        Names; None for ``cosine`` and ``euclidean``.  Each is a pass of its own.
+        Names; None for ``cosine`` and ``euclidean``.  Each takes one pass.
     also
-        Expansions and re-rankings that are also tried, each by a pass of its own for each distance that it is defined
-        under: ``"k_reciprocal"``, ``"dba(k=5)"``, ``"dba(k=5)+k_reciprocal"``; treatments of features among them
-        (``"l2"``, ``"float16"``, ``"flip_sign"``), all of which ``"treatments"`` means.  At most 32 passes in all.
+        Expansions and re-rankings to try as well, such as ``"k_reciprocal"``, ``"dba(k=5)"`` or
+        ``"dba(k=5)+k_reciprocal"``, and feature treatments: ``"l2"``, ``"float16"``, ``"flip_sign"``, or
+        ``"treatments"`` for all three.  Each takes one pass per distance under which it is defined; at most 32 passes
+        in all.
     single_shot
-        Add the conventions of CUHK03: one gallery item of every identity in the CMC, items of the query's camera junk
-        or kept.  They cost up to as much as all others.
+        Add the conventions of CUHK03: one gallery item per identity in the CMC, and items of the query's camera junk or
+        kept.  They can double the time.
     chunk_rows, client, workspace, progress
         As in `reid_dist.evaluate`.
 
     Returns
     -------
     Conventions
-        The table, and the conventions nearest to the targets.  Each row has the bits of `reid_dist.evaluate` with its
-        protocol, metric, distance, expansion and re-ranking.
+        The table, and the conventions nearest to the targets.  Each row is bit-identical to `reid_dist.evaluate` with
+        the same protocol, metric, distance, expansion and re-ranking.
 
     Raises
     ------
     UnknownNameError
         For a metric, distance, expansion or re-ranking that does not exist.
     InputError
-        For targets that cannot be read, metrics that are no functions of ranks, more than 32 passes, stages that no
-        distance of the table allows, unfit sets, and sets without a valid query under any convention.
+        If a target cannot be read, a metric is not a function of ranks, there are more than 32 passes, no distance
+        allows a stage, the sets cannot be evaluated, or no query is valid under any convention.
     PlanError, RunFailedError, ClusterError
-        As `reid_dist.evaluate` does.
+        As in `reid_dist.evaluate`.
     """
     wanted = parse_targets(targets)
     chosen = _metrics(metrics, [name for target in wanted for name in target.metrics], single_shot=single_shot)

@@ -219,22 +219,21 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Conventions(Result):
-    """The same features under many conventions.
+    """Values of the same features under many conventions.
 
     Attributes
     ----------
     rows
-        By distance, then by setting, then by metric: first those of the features as they are, then those with each
-        expansion and re-ranking that is also tried.
+        Ordered by distance, setting and metric.  Rows of the plain features come first, then rows with each expansion
+        and re-ranking tried.
     targets
-        The numbers to be reproduced.
+        The numbers to reproduce.
     candidates
-        Conventions from the nearest to the farthest: by the largest absolute difference over the targets.  Empty
-        without targets.
+        Conventions sorted by their largest absolute difference from a target, nearest first.  Empty without targets.
     inputs
         The sets: uri, shape, dtype, content digest.
     notes
-        Conventions that are left out, and those that make no difference here.
+        Which conventions are left out, and which make no difference here.
     """
 
     rows: tuple[Row, ...]
@@ -255,11 +254,11 @@ class Conventions(Result):
 
     @property
     def matches(self) -> tuple[Candidate, ...]:
-        """Candidates that give every target to its printed digits."""
+        """Candidates that agree with every target to the printed digits."""
         return tuple(each for each in self.candidates if each.matches)
 
     def summary(self) -> Table:
-        """Return the table of the first values, those nearest to the targets if there are any."""
+        """Return a table of the first values; with targets, of the nearest ones."""
         (table,) = self.records()
         shown = [at for at, column in enumerate(table.columns) if not column.is_detail]
         more = [] if len(table.rows) <= _SHOWN else [Note(f"the first {_SHOWN} of {integer(len(table.rows))}", "rows")]
@@ -272,14 +271,14 @@ class Conventions(Result):
         )
 
     def tables(self) -> Sequence[Table]:
-        """Return the conventions nearest to the targets, or without targets all of them: one table per distance."""
+        """Return one table per distance, with the conventions nearest to the targets, or all without targets."""
         if self.targets:
             return [self._nearest()]
         *others, last = [self._values(*run) for run in dict.fromkeys((row.distance, row.stages) for row in self.rows)]
         return [*others, replace(last, notes=[*self._settings(), *self._also(self.rows), *self._facts()])]
 
     def records(self) -> Sequence[Table]:
-        """Return all values in one long table, with targets those of the nearest conventions first."""
+        """Return all values in one long table; with targets, the nearest conventions come first."""
         places = dict.fromkeys(place for each in self.candidates for place in each.rows) or range(len(self.rows))
         also = ["also"] if any(row.stages.name for row in self.rows) else []
         return [
@@ -423,7 +422,7 @@ class Conventions(Result):
                 yield Note(f"{stages.given}: {stages.command}", "also", True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the table as plain Python values; what is not a finite number is None."""
+        """Return the table as plain Python values; numbers that are not finite become None."""
         codes = {code.name: code for row in self.rows for code in row.codes}
         content: dict[str, Any] = plain(
             {

@@ -178,18 +178,18 @@ def evaluate_distances(
     progress: Shown = None,
     **options: Unpack[RankingOptions],
 ) -> Report:
-    """Evaluate a block of distances that was computed elsewhere, exactly and without holding it in memory.
+    """Evaluate a given distance matrix exactly, without holding it in memory.
 
     Parameters
     ----------
     distances
-        (n_query, n_gallery) floats, smaller is nearer: an array, the path of a `.npy` file, which is mapped, or of
-        another file with one matrix, which is loaded, or a `DistanceBlock`.
+        (n_query, n_gallery) floats, smaller is nearer: an array, a `DistanceBlock`, the path of a `.npy` file, which is
+        memory-mapped, or of another file with one matrix, which is loaded.
     query, gallery
-        Labels of its rows and of its columns: `LabelledRows`, tuples ``(pids, camids)``, feature sets, whose
-        features are not read, or paths.
+        Labels of the rows and columns: `LabelledRows`, tuples ``(pids, camids)``, paths, or feature sets, whose
+        features are not read.
     similarity
-        Larger values are nearer, as of a matrix of cosine similarities.
+        Whether larger values are nearer, as in a matrix of cosine similarities.
     client, workspace, progress
         As in `evaluate`.
     **options
@@ -203,7 +203,7 @@ def evaluate_distances(
     Raises
     ------
     InputError, UnknownNameError, PlanError, RunFailedError
-        As in `evaluate`, and if the block has another shape than the labels.
+        As in `evaluate`; also if the shape does not match the labels.
     """
     with begin_session(client, workspace, progress) as session:
         return evaluate_block(session, as_distance_block(distances, similarity=similarity), query, gallery, **options)

@@ -51,27 +51,27 @@ def evaluate_lists(
     Parameters
     ----------
     index
-        Gallery rows, shape (n_query, k), whole numbers, nearest first, junk included; -1 behind the last one where the
-        gallery has fewer than k rows.
+        Gallery rows, shape (n_query, k), integers, nearest first, junk included.  Pad with -1 if the gallery has fewer
+        than k rows.
     query, gallery
-        Labels of both sides: `LabelledRows`, feature sets, whose features are not read, or paths.
+        Labels of both sides: `LabelledRows`, paths, or feature sets, whose features are not read.
     distance
-        Their distances, shape (n_query, k), if there are any: they are checked to ascend.
+        Optional distances of these rows, shape (n_query, k); each row must ascend.
     **options
         As in `evaluate`; options that lists do not determine are refused.
 
     Returns
     -------
     Report
-        A report.  ``metrics`` holds what the lists determine; ``bounds`` holds the lowest and the highest possible mean
-        of the other metrics.  Curves end at the last rank that every list determines; precision over recall is there
-        where the lists determine all ranks.
+        A report.  ``metrics`` holds the values that the lists determine, ``bounds`` the lowest and highest possible
+        mean of the other metrics.  Curves end at the last rank that every list determines; the precision-recall curve
+        exists only if the lists determine all ranks.
 
     Raises
     ------
     InputError, UnknownNameError
-        As in `evaluate`; for an index of another type or shape; for mINP of lists that end before the last relevant
-        item, if it is named; and for metrics that are no function of ranks.
+        As in `evaluate`; also if `index` has a wrong type or shape, if you ask for mINP and a list ends before the last
+        relevant item, or if a metric is not a function of ranks.
     """
     started = time.perf_counter()
     query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")

@@ -136,21 +136,22 @@ def operating_points(
     progress: Shown = None,
     **options: Unpack[EvaluationOptions],
 ) -> OperatingPoints:
-    """Compute FAR, TAR, FPIR and FNIR at distance thresholds, and the match probability at a distance, exactly.
+    """Compute exact FAR, TAR, FPIR and FNIR at distance thresholds, and the match probability at a distance.
 
     Parameters
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     far
-        False accept rates over pairs, such as ``["1e-4", "1e-3"]``, whose thresholds are listed.  None for 1e-6 to 1e-1
-        as far as there are impostors for them.
+        False accept rates over pairs whose thresholds are reported, such as ``["1e-4", "1e-3"]``.  None for 1e-6 to
+        1e-1, as far as the number of impostors allows.
     fpir
-        The same over the nearest rows of queries without an identity in the gallery.  None for 1e-3 to 1e-1.
+        False positive identification rates, over the top matches of queries whose identity the gallery lacks.  None for
+        1e-3 to 1e-1.
     thresholds
         Further thresholds, as distances.
     prior
-        Share of matches among pairs for which probabilities are given as well, between 0 and 1.
+        Share of matches among pairs at deployment, between 0 and 1; adds match probabilities for this share.
     client, workspace, progress
         As in `reid_dist.evaluate`.
     **options
@@ -164,14 +165,14 @@ def operating_points(
     Raises
     ------
     InputError
-        For rates, thresholds and priors that cannot be meant, re-rankings without one scale for all queries, and as
-        `reid_dist.evaluate` does.
+        For rates, thresholds and priors out of range, for re-rankings without one scale for all queries, and as in
+        `reid_dist.evaluate`.
     PlanError, RunFailedError
         As `reid_dist.evaluate` does.
 
     Notes
     -----
-    The calling process holds some 4 kB for every query.
+    The calling process holds about 4 kB per query.
     """
     started = time.perf_counter()
     wanted = RequestedPoints.of(far, fpir, thresholds, prior)

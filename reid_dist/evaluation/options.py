@@ -120,11 +120,12 @@ class _Conventions(TypedDict, total=False):
             default=None,
             metavar="NAME",
             refused_by=(POINTS,),
-            help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
-            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Metrics at k alone are faster.",
+            help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or separated by commas; see `reid-dist list "
+            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Asking only for metrics at k is faster.",
             doc='Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, '
-            '``"hit@10"``), or one text with commas.  None for mAP, mINP, the protocol\'s own AP and its CMC at 1, 5, '
-            "10.  With metrics at k and MRR alone, only the nearest positives are ranked: no AP and INP of queries.",
+            '``"hit@10"``), or one string separated by commas.  None for mAP, mINP, the protocol\'s own AP and its CMC '
+            "at 1, 5, 10.  If you ask only for metrics at k and MRR, only the nearest positives are ranked, and "
+            "queries have no AP and INP.",
         ),
     ]
     max_rank: Annotated[
@@ -143,12 +144,12 @@ class _Conventions(TypedDict, total=False):
             metavar="LABEL",
             recorded=False,
             refused_by=(LISTS, POINTS),
-            help="Rank groups of gallery items with one label, each at its nearest kept item: pid, camid or a label "
-            "column; CMC:pid for CMC alone.",
-            doc='Rank groups of gallery items with one label, each at its nearest kept item: ``"pid"``, ``"camid"`` or '
-            'a label column of the gallery; ``"CMC:pid"`` for the CMC alone (SYSU-MM01, LLCM), while the other metrics '
-            "rank items.  A group is relevant if any kept item of it is.  None for the convention of the protocol, "
-            "which ranks items unless it has a ``collapse``.",
+            help="Rank groups of gallery items that share a label instead of single items: pid, camid or a label "
+            "column. A group ranks where its nearest kept item does. CMC:pid does so only for the CMC.",
+            doc='Rank groups of gallery items that share a label instead of single items: ``"pid"``, ``"camid"`` or a '
+            "label column of the gallery.  A group ranks where its nearest kept item does, and is relevant if any kept "
+            'item is.  ``"CMC:pid"`` does so only for the CMC (SYSU-MM01, LLCM).  None follows the protocol, which '
+            "ranks items unless it has a ``collapse``.",
         ),
     ]
     ground_truth: Annotated[
@@ -158,8 +159,8 @@ class _Conventions(TypedDict, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(SPLITS,),
-            help="Lists for oxford and revisitop: JSON, or a directory of Oxford text files.",
-            doc="Lists of gallery rows per query, for protocols by lists; see "
+            help="Ground truth for oxford and revisitop: JSON, or a directory of Oxford text files.",
+            doc="Lists of gallery rows per query, for protocols that use lists; see "
             "`reid_dist.relevance.ground_truth.read_ground_truth`.",
         ),
     ]
@@ -172,7 +173,7 @@ class _OfFeatures(TypedDict, total=False):
             default="cosine",
             metavar=f"[{'|'.join(DISTANCES)}]",
             recorded=False,
-            help="See `reid-dist list distances`.",
+            help="Distance; see `reid-dist list distances`.",
             doc="A name from `reid-dist list distances`.",
         ),
     ]
@@ -182,10 +183,11 @@ class _OfFeatures(TypedDict, total=False):
             default=None,
             metavar="SPEC",
             recorded=False,
-            help="Such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see `reid-dist list expansions`.",
-            doc='Query expansion or gallery augmentation before all else, such as ``"alpha_qe(k=5,alpha=3)"`` or '
-            '``"dba(k=5)+aqe(k=3)"``.  Under a Euclidean distance, an expansion that gives rows of length 1 on one '
-            "side alone is refused, unless the rows of the other side have length 1 already.",
+            help="Expand queries or gallery first, such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see "
+            "`reid-dist list expansions`.",
+            doc='Query expansion or gallery augmentation, applied first, such as ``"alpha_qe(k=5,alpha=3)"`` or '
+            '``"dba(k=5)+aqe(k=3)"``.  Under a Euclidean distance, an expansion that gives rows of length 1 on only '
+            "one side is refused, unless the rows of the other side already have length 1.",
         ),
     ]
     rerank: Annotated[
@@ -194,10 +196,11 @@ class _OfFeatures(TypedDict, total=False):
             default=None,
             metavar="SPEC",
             recorded=False,
-            help="Such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see `reid-dist list rerankers`.",
-            doc="Ranking by a re-ranked distance, such as "
-            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks the nearest '
-            "items of each query alone.",
+            help="Rank by a re-ranked distance, such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see "
+            "`reid-dist list rerankers`.",
+            doc="Rank by a re-ranked distance, such as "
+            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks only the '
+            "nearest items of each query.",
         ),
     ]
     against_plain: Annotated[
@@ -205,9 +208,10 @@ class _OfFeatures(TypedDict, total=False):
         Option(
             default=False,
             refused_by=(SPLITS, SWEEP, POINTS),
-            help="Also rank without --rerank (and --expand), and report what they change.",
-            doc="With a re-ranking, also rank without it, and without the expansion as well if there is one, and note "
-            "the changes of the protocol's AP and CMC@1 with paired intervals over identities.",
+            help="Also rank without --rerank (and without --expand), and report how AP and CMC@1 change, with paired "
+            "intervals.",
+            doc="Also rank without the re-ranking (and without the expansion), and report how the protocol's AP and "
+            "CMC@1 change, with paired intervals over identities.",
         ),
     ]
 
@@ -220,16 +224,17 @@ class _Outputs(TypedDict, total=False):
             metavar="K",
             limits=COUNT,
             help="Write the K nearest items of every query to DIR (topk.npz).",
-            doc="Number of nearest gallery items to list for every query, junk included and flagged; None for no "
-            "lists.",
+            doc="Number of nearest gallery items to list for every query; junk is included and flagged.  None writes "
+            "no lists.",
         ),
     ]
     ties: Annotated[
         bool,
         _extra(
             default=False,
-            help="Also give optimistic and pessimistic values.",
-            doc="Also give every rank metric with all ties settled for, and against, the relevant items.",
+            help="Also give optimistic and pessimistic values under ties.",
+            doc="Also give optimistic and pessimistic values of every rank metric: all ties resolved for, and "
+            "against, the relevant items.",
         ),
     ]
     breakdowns: Annotated[
@@ -237,8 +242,9 @@ class _Outputs(TypedDict, total=False):
         _extra(
             default=(),
             metavar="NAME",
-            help="camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
-            doc='Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the '
+            help="Break results down by camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
+            doc='Tables to add: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns '
+            "of the "
             "query set; None for none.",
         ),
     ]
@@ -246,7 +252,7 @@ class _Outputs(TypedDict, total=False):
         Sequence[float] | None,
         _extra(
             default=None,
-            help="Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
+            help="Gallery size in the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
             doc="Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.",
         ),
     ]
@@ -254,9 +260,9 @@ class _Outputs(TypedDict, total=False):
         Literal["stored", "random"],
         _extra(
             default="stored",
-            help="Order in which gallery rows are added to the distractor curve.",
-            doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
-            "order that depends on the seed alone.",
+            help="Order in which gallery rows are added in the distractor curve.",
+            doc='Order in which gallery rows are added in the distractor curve: ``"stored"``, or ``"random"``, which '
+            "depends only on the seed.",
         ),
     ]
     single_shot_draws: Annotated[
@@ -285,9 +291,9 @@ class _Outputs(TypedDict, total=False):
             limits=(0, 1),
             exclusive=True,
             refused_by=(SPLITS, SWEEP),
-            help="Level of the bootstrap intervals; that of EER takes one more pass.",
-            doc="Level of the bootstrap intervals of all means (by identity); None for none. That of EER takes one "
-            "more pass over all pairs.",
+            help="Confidence level of the bootstrap intervals; that of EER takes one more pass.",
+            doc="Confidence level of the bootstrap intervals of all means (by identity); None for no intervals.  That "
+            "of EER takes one more pass over all pairs.",
         ),
     ]
     seed: Annotated[
@@ -296,7 +302,7 @@ class _Outputs(TypedDict, total=False):
             default=0,
             limits=(0, 2**64 - 1),
             help="Random seed for draws, orderings and intervals.",
-            doc="Seed of draws, random orders and intervals, 0 to 2**64 - 1.",
+            doc="Random seed for draws, orderings and intervals, 0 to 2**64 - 1.",
         ),
     ]
     chunk_rows: Annotated[
@@ -306,8 +312,8 @@ class _Outputs(TypedDict, total=False):
             heading="Resources",
             limits=COUNT,
             recorded=False,
-            help="Rows of a tile; results do not depend on it.",
-            doc="Rows of a tile on both sides; None for a choice.  Results do not depend on it.",
+            help="Rows per tile. Results do not depend on it.",
+            doc="Tile size in rows, on both sides; None chooses automatically.  Results do not depend on it.",
         ),
     ]
 
@@ -329,7 +335,7 @@ class Published(TypedDict, total=False):
             default=None,
             metavar="NAME",
             refused_by=(SWEEP,),
-            help="Evaluate as published: protocol, cameras, draws and metrics by one name; see `reid-dist list "
+            help="Evaluate as published: one name sets protocol, cameras, draws and metrics; see `reid-dist list "
             "benchmarks`.",
             doc="A published evaluation by a name from `reid-dist list benchmarks`: its protocol, collapse, draws and "
             "metrics.  Options that contradict it are refused.",
@@ -340,9 +346,9 @@ class Published(TypedDict, total=False):
         _convention(
             default=False,
             refused_by=(SWEEP,),
-            help="Also run other codes of the benchmark that rank groups or draw galleries, each in a run of its own.",
-            doc="Also give the numbers of other codes in use that rank groups or draw galleries, each in a run of its "
-            "own; those of codes that can share the pass of the benchmark cost nothing, and are always given.",
+            help="Also run other codes of the benchmark that rank groups or draw galleries. Each takes a separate run.",
+            doc="Also give the numbers of other published codes that rank groups or draw galleries; each takes a "
+            "separate run.  Numbers of codes that rank single items come from the same pass and are always given.",
         ),
     ]
 
@@ -359,7 +365,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             help="Another model's features of the same items: cosine = (1 - WEIGHT) own + WEIGHT other. STORE holds "
             "both sides, or is QUERY,GALLERY; repeatable.",
             doc="Further models of the same items, ``STORE:WEIGHT`` or ``QUERY,GALLERY:WEIGHT``: cosines are weighted "
-            "means, query and gallery having the rest of the weight.  STORE holds both sides.",
+            "means, and query and gallery have the remaining weight.  STORE holds both sides.",
         ),
     ]
     exclude: Annotated[
@@ -369,9 +375,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Leave out the rows that FILE lists (text with one a line, .csv or .npy) by item id, image path, or "
-            "number from 0; a first line row, item_id or image_path says which, and a column side of a .csv says "
-            "which of two sides. Repeatable.",
+            help="Leave out the rows that FILE lists by item id, image path or number from 0. FILE is text with one "
+            "per line, .csv or .npy; a first line row, item_id or image_path says which, and a column side of a .csv "
+            "says which of two sides. Repeatable.",
             doc="Lists of rows to leave out of both sides; see `reid_dist.stores.importers.exclusion`.",
         ),
     ]
@@ -393,8 +399,10 @@ class JobOptions(EvaluationOptions, Published, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(LISTS, SWEEP),
-            help="Write every row that these two leave out, and every entry that names no row, as CSV.",
-            doc="Where every row that these two leave out, and every entry that names no row, is written as CSV.",
+            help="Write a CSV of all rows that --exclude and --drop-duplicates leave out, and of entries that match "
+            "no row.",
+            doc="CSV file to write, with all rows that ``exclude`` and ``drop_duplicates`` leave out and all entries "
+            "that match no row.",
         ),
     ]
     pictures: Annotated[
@@ -403,8 +411,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="ROWS",
-            help="Show ranked pictures: 'hardest', or query rows such as 3,17 beside them. Needs --topk.",
-            doc="Show the hardest queries with their lists, and query rows of one's own choice.",
+            help="Show ranked pictures of the hardest queries ('hardest'), or of these query rows as well, such as "
+            "3,17. Needs --topk.",
+            doc="Show ranked pictures of the hardest queries, and of the query rows given here.",
         ),
     ]
     image_root: Annotated[
@@ -413,8 +422,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="DIR",
-            help="Directory of the relative paths of --pictures. Default: the current one.",
-            doc="Where relative image paths start.",
+            help="Base directory of the picture paths. Default: the current one.",
+            doc="Base directory of relative image paths.",
         ),
     ]
     distances: Annotated[
@@ -424,7 +433,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="FILE",
             help="Evaluate this .npy matrix (memory-mapped); QUERY and GALLERY only provide labels.",
-            doc="A .npy block of distances that takes the features' place, or another file with one matrix.",
+            doc="A .npy matrix of distances to evaluate instead of features, or another file that holds one matrix.",
         ),
     ]
     similarity: Annotated[
@@ -443,7 +452,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             refused_by=(SPLITS, SWEEP),
             metavar="FILE",
             help="Evaluate this .npz of top-k lists (index, distance); QUERY and GALLERY only provide labels.",
-            doc="A .npz of top-k lists that takes the features' place.",
+            doc="A .npz of top-k lists to evaluate instead of features.",
         ),
     ]
 
@@ -465,9 +474,9 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=None,
             limits=COUNT,
-            help="Rows to keep of every gallery identity; not with --rows, but for rand_perm_cam.mat. Default: 1.",
-            doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
-            "None for 1.",
+            help="Rows to keep of every gallery identity. Default: 1. With --rows, only for rand_perm_cam.mat.",
+            doc="Number of rows that a split keeps of every gallery identity; if there are fewer, all are kept and a "
+            "note says so.  None for 1.",
         ),
     ]
     per_camera: Annotated[
@@ -482,8 +491,8 @@ class SplitOptions(TypedDict, total=False):
         bool,
         _draw(
             default=False,
-            help="Use the other rows as queries; give one set twice.",
-            doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
+            help="Use all other rows as queries; give one set twice.",
+            doc="Use the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
             "gallery, too.",
         ),
     ]
@@ -492,7 +501,7 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=False,
             help="Draw the queries instead, against the whole gallery.",
-            doc="Draw the queries instead of the gallery, which is whole.",
+            doc="Draw the queries instead of the gallery, and use the whole gallery.",
         ),
     ]
     rows: Annotated[
@@ -501,15 +510,15 @@ class SplitOptions(TypedDict, total=False):
             default=None,
             metavar="FILE",
             help="List the rows of every split instead of drawing them: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
-            doc="List the rows of every split instead of drawing them; see `reid_dist.stores.importers.row_lists`.",
+            doc="Rows of every split, instead of random draws; see `reid_dist.stores.importers.row_lists`.",
         ),
     ]
     by: Annotated[
         Literal["rows", "item_ids", "image_paths"],
         _draw(
             default="rows",
-            help="What FILE of --rows holds; rows are numbered from 0.",
-            doc="What `rows` holds: numbers from 0, or names.",
+            help="How --rows names rows; numbers start at 0.",
+            doc="How `rows` names rows: by number from 0, or by name.",
         ),
     ]
 
@@ -526,7 +535,7 @@ class PoolOptions(TypedDict, total=False):
         _convention(
             default="tracklet",
             metavar="LABEL",
-            help="A label column of the set, or pid_camid (identity and camera), or item_id.",
+            help="Pool rows that share this label: a label column, pid_camid (identity and camera), or item_id.",
             doc="Name of the label, as in `reid_dist.stages.row_groups.group_rows`.",
         ),
     ]
@@ -535,10 +544,11 @@ class PoolOptions(TypedDict, total=False):
         _convention(
             default=None,
             metavar="LABEL",
-            help="A label column: average rows of a group with one value first, then these means (IJB-C templates).",
-            doc="A label column within the groups: rows of a group that share its value are averaged first, and the "
-            "group is the mean of these means, so that each medium has the same weight, as in templates of IJB-B and "
-            "IJB-C.  None for the same weight of every row.",
+            help="Label column within a group: average rows that share its value first, then average these means "
+            "(IJB-C templates).",
+            doc="A label column within the groups.  Rows that share its value are averaged first, and the group is "
+            "the mean of these means, so each medium has the same weight, as in templates of IJB-B and IJB-C.  None "
+            "gives every row the same weight.",
         ),
     ]
     method: Annotated[
@@ -546,7 +556,7 @@ class PoolOptions(TypedDict, total=False):
         _convention(
             default="mean",
             metavar="[mean|max]",
-            help="See `reid-dist list poolings`.",
+            help="How rows are pooled; see `reid-dist list poolings`.",
             doc='``"mean"``, or ``"max"`` for the largest value of each dimension.',
         ),
     ]
@@ -554,7 +564,7 @@ class PoolOptions(TypedDict, total=False):
         bool,
         _convention(
             default=True,
-            help="Keep pooled rows as they are; by default they are scaled to length 1.",
+            help="Keep the pooled rows as they are. By default they are scaled to length 1.",
             doc="Scale every pooled row to length 1.",
         ),
     ]
@@ -570,8 +580,8 @@ class PoolOptions(TypedDict, total=False):
         Literal["keep", "drop"],
         _convention(
             default="keep",
-            help="Drop the camera label where rows of several cameras are pooled.",
-            doc='``"keep"`` refuses groups of several cameras; ``"drop"`` leaves cameras out of the pooled set.',
+            help="Drop the camera label, so that rows of several cameras can be pooled.",
+            doc='``"keep"`` refuses groups with several cameras; ``"drop"`` drops the cameras from the pooled set.',
         ),
     ]
     allow_zero: Annotated[
@@ -580,8 +590,8 @@ class PoolOptions(TypedDict, total=False):
             default=False,
             recorded=False,
             help="Keep zero vectors; otherwise they are refused.",
-            doc="Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; both are refused "
-            "otherwise.  Recorded in the pooled set.",
+            doc="Keep pooled rows of zeros, and leave rows of zeros unchanged under `normalise_rows`; otherwise both "
+            "are refused.  Recorded in the pooled set.",
         ),
     ]
     dtype: Annotated[
@@ -592,7 +602,7 @@ class PoolOptions(TypedDict, total=False):
             recorded=False,
             help="Type of the pooled rows.",
             doc='Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a '
-            "float16 source as well: the mean of many rows has the higher precision.",
+            "float16 source as well, because the mean of many rows is more precise.",
         ),
     ]
 

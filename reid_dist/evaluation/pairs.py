@@ -73,16 +73,16 @@ class Accuracy:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class PairResult(Result):
-    """Verification over listed pairs.
+    """Result of verification over listed pairs.
 
     Attributes
     ----------
     metrics
         Value by name of metric.
     thresholds
-        Distance below which pairs are accepted, by name of metric; infinite if all are accepted.
+        Distance below which pairs are accepted, by metric name; infinite if all are accepted.
     accuracy
-        Share of pairs on the right side of the threshold.
+        Share of pairs that are decided correctly.
     counts
         ``n_genuine`` and ``n_impostor``.
     curves
@@ -168,28 +168,28 @@ def evaluate_pairs(
     folds: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PairResult:
-    """Verify listed pairs of rows: TAR at given FAR, EER, ROC, and the accuracy of the best threshold.
+    """Verify listed pairs of rows: TAR at given FAR, EER, ROC, and accuracy at the best threshold.
 
     Parameters
     ----------
     left, right
-        The sets that hold the first and the second row of every pair; None for `right` if that is `left`.
+        The sets that hold the first and the second row of every pair; None for `right` if both are in `left`.
     pairs
-        Row numbers from 0, (n, 2), whole numbers.
+        Row numbers from 0, (n, 2), integers.
     same
-        Whether the rows of a pair are of one identity, (n,), bool or 0 and 1; None to compare their pids, none of
-        which may then be -1.
+        Whether the rows of a pair have the same identity, (n,), bool or 0 and 1; None compares their pids, which must
+        not be -1.
     distance
         Name of a distance.
     metrics
         Metrics over pairs: ``EER``, ``TAR@FAR=x``.
     roc
-        Also return the curve.
+        Also return the ROC curve.
     folds
-        Number of folds of consecutive pairs (the first ones have one more where they differ), each decided under the
-        best threshold of all others, as in the protocol of LFW; None for none.
+        Number of folds of consecutive pairs; the first ones have one pair more if the number does not divide evenly.
+        Each fold is decided at the best threshold of all others, as in the protocol of LFW.  None for no folds.
     progress
-        Called with the number of finished pairs and of all pairs.
+        Called with the numbers of finished pairs and of all pairs.
 
     Returns
     -------
@@ -201,7 +201,8 @@ def evaluate_pairs(
     UnknownNameError
         For a distance or metric that does not exist.
     InputError
-        For rows that do not exist, pairs of one kind alone, metrics of another kind, or unfit sets.
+        If a row does not exist, all pairs are same or all are different, a metric is not defined over pairs, or the
+        sets cannot be compared.
 
     References
     ----------

@@ -59,8 +59,8 @@ def pool(
 
     The defaults follow common practice: rows enter the mean as stored, and the mean is scaled to length 1.  If a model
     normalises features before they are stored, the result is the mean of unit vectors; for features of other lengths,
-    `normalise_rows` gives every row the same weight.  A mean of exactly zero has no direction and is refused; the
-    direction of a mean that cancels except for rounding errors is that of the rounding errors.
+    `normalise_rows` gives every row the same weight.  A mean of exactly zero has no direction and is refused.  If a
+    mean cancels except for rounding errors, its direction is that of these errors.
 
     Pooled rows are in the order of the first rows of their groups.  Their labels are: the pid of the group; its camid;
     as item id the label of the group; every column with one value within every group (others are dropped, with a
@@ -79,13 +79,13 @@ def pool(
     accumulator_bytes
         Memory for the sums of a task, in bytes: ``8 * dim`` per group of a block.  The result does not depend on it.
     progress
-        As in `evaluate`; or a callback with rows read and rows to read, over all blocks of groups, and the location of
-        the new store: called after every piece read, on a cluster at the end of every task.
+        As in `evaluate`; or a callback with the number of rows read, the number of rows to read and the location of the
+        new store.  It is called after every block read, or on a cluster after every task.
     client
         Cluster to run on; None for threads of this process.  The result does not depend on it.
     workspace
-        Directory or URI that all workers share, for pooled rows until the store is written; None for a temporary
-        directory beside the new store.  If a run breaks, what is finished stays, and the same call goes on from there.
+        Directory or URI visible to every worker, for pooled rows until the store is written; None uses a temporary
+        directory next to the new store.  If a run fails, finished groups are kept, and the same call resumes from them.
 
     Returns
     -------
@@ -97,8 +97,8 @@ def pool(
     UnknownNameError
         If a label or the method does not exist.
     InputError
-        If `media` are given for another method than the mean; if a group holds several identities, or several cameras
-        under ``camids="keep"``; for rows of zeros without `allow_zero`.
+        If `media` is given with a method other than the mean, if a group has several identities, if it has several
+        cameras under ``camids="keep"``, or for rows of zeros without `allow_zero`.
     StoreExistsError, StoreError
         If the store exists, or cannot be written.
     DamagedStoreError

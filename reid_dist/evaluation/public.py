@@ -32,24 +32,23 @@ def evaluate(
     Parameters
     ----------
     query, gallery
-        The two feature sets, of equal dimension; tuples ``(features, pids, camids)`` of arrays, as
-        `FeatureSet.from_arrays` takes them; or paths of stores, or of files that `ingest` reads.
+        The two sets, of equal dimension: feature sets, tuples ``(features, pids, camids)`` of arrays as in
+        `FeatureSet.from_arrays`, or paths of stores or of files that `ingest` reads.
     benchmark
         A name from `reid-dist list benchmarks`: its protocol, collapse, draws and metrics.  Options that contradict it
-        are refused; distance, expand, rerank, metrics and all others stay free.  One that draws galleries, such as
-        SYSU-MM01, is refused: call `reid_dist.evaluate_splits`.
+        are refused; distance, expand, rerank, metrics and all others remain free.  Benchmarks that draw galleries, such
+        as SYSU-MM01, are refused; call `reid_dist.evaluate_splits`.
     other_codes
-        Also give the numbers of other codes in use that cannot share the pass of the benchmark, since they rank groups
-        or draw galleries; each costs a run of its own.  Those of other codes that rank single items cost nothing, and
-        are always given.
+        Also give the numbers of other published codes that rank groups or draw galleries; each takes a separate run.
+        Numbers of codes that rank single items come from the same pass and are always given.
     **options
         As listed in `reid_dist.evaluation.options.EvaluationOptions`.
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory visible to every worker, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
-        expansion and re-ranking are kept and found there, and partial results are kept until all are there: a run that
-        was cut short goes on from there.  None for a temporary one.
+        Directory visible to every worker, or an ``s3://`` URI.  It holds sets in memory for the workers, results of
+        expansion and re-ranking for reuse, and partial results.  Interrupted runs resume from here.  None uses a
+        temporary directory.
     progress
         True for bars in the terminal or the notebook, None or False for none, or a
         `reid_dist.engine.task_graph.Progress` with methods for stages and finished tasks.
@@ -64,14 +63,14 @@ def evaluate(
     UnknownNameError
         For a benchmark, protocol, distance, metric or breakdown that does not exist.
     InputError
-        For sets that cannot be evaluated with these options; the message holds the reason and what to do.
+        For sets that cannot be evaluated with these options; the message says why and what to do.
     PlanError
         If the job cannot fit, before any work is done.
     ClusterError
-        If a worker has another version of this package, or no worker comes.
+        If a worker has a different version of this package, or no worker starts.
     RunFailedError
-        If a cluster lost the job, or no worker could work on it for five minutes, or for as long as Dask's setting
-        ``distributed.scheduler.no-workers-timeout`` says.
+        If the cluster lost the job, or if no worker was able to work for five minutes (Dask's setting
+        ``distributed.scheduler.no-workers-timeout``).
     """
     with begin_session(client, workspace, progress) as session:
         if benchmark is None and not other_codes:

@@ -53,20 +53,20 @@ def nearest(
     Parameters
     ----------
     query, gallery
-        The two feature sets, or paths of them.  When both are the same set, each pair of blocks is computed once and
-        serves both its sides, and each item is the first of its own list, whatever duplicates it has.
+        The two feature sets, or their paths.  If both are the same set, each pair of blocks is computed only once, and
+        each item is first in its own list even if it has duplicates.
     k
-        How many; lists are filled with index -1 and distance inf where fewer rows are left.
+        Number of neighbours.  Lists with fewer rows are padded with index -1 and distance inf.
     exclude
-        Label of rows to leave out: ``"camid"``, ``"pid"`` or a label column.  A list has no row with the query's value
-        of it, -1 included; an item that is first in its own list stays there.  None leaves out no row.
+        Label of rows to leave out: ``"camid"``, ``"pid"`` or a label column.  Rows with the same value as the query are
+        left out, -1 included; an item that is first in its own list stays there.  None leaves out no row.
     distance, chunk_rows, client, workspace, progress
         As in `evaluate`.
 
     Raises
     ------
     InputError, UnknownNameError, PlanError, RunFailedError
-        As in `evaluate`; and for a label that one of the sets lacks.
+        As in `evaluate`; also if one of the sets lacks the label.
     """
     measure = DISTANCES.get(distance)
     check_count("k", k)
@@ -116,24 +116,24 @@ def k_reciprocal_graph(
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
 ) -> NeighbourGraph:
-    """Make the graph of k-reciprocal neighbours of one set among itself, as clustering takes it.
+    """Compute the k-reciprocal neighbour graph within one set, for instance for clustering.
 
     Parameters
     ----------
     features
-        The set, or a path of it.
+        The set, or its path.
     rerank
-        The re-ranking; its ``lambda_value`` plays no part, since nothing is mixed with the Jaccard distance.
+        The re-ranking.  Its ``lambda_value`` is ignored, because the Jaccard distance is not mixed with another one.
     distance, chunk_rows, client, progress
         As in `evaluate`.
     workspace
-        As in `evaluate`; it holds the graph, and must exist for as long as the graph is used.  With None it is a
-        temporary directory, as long as the graph is in use.
+        As in `evaluate`.  It holds the graph, so keep it as long as you use the graph.  None uses a temporary
+        directory, which is removed when the graph is no longer used.
 
     Returns
     -------
     NeighbourGraph
-        Weights after the mean over k2 items, and lists of neighbours; `NeighbourGraph.save` keeps it.
+        Weights after averaging over k2 items, and neighbour lists; `NeighbourGraph.save` writes it.
 
     Raises
     ------
@@ -194,12 +194,12 @@ def reranked_distances(
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
 ) -> NDArray[np.float64]:
-    """Compute re-ranked distances of whole rows, for study and for small sets.
+    """Compute re-ranked distances of single queries to the whole gallery, for analysis and small sets.
 
     Parameters
     ----------
     query, gallery
-        The two feature sets, or paths of them.
+        The two feature sets, or their paths.
     rerank
         The re-ranking; see `reid-dist list rerankers`.
     rows
@@ -215,7 +215,7 @@ def reranked_distances(
     Raises
     ------
     InputError, UnknownNameError, PlanError, RunFailedError
-        As in `evaluate`; and for rows that do not exist.
+        As in `evaluate`; also if a row does not exist.
     """
     measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
     with begin_session(client, workspace, progress, chunk_rows) as session:

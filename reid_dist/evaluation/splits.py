@@ -127,21 +127,21 @@ class SplitReport(SeriesReport):
     per_split
         Value of every split by name, (n_splits,) float64.
     counts
-        ``n_query``, ``n_valid``, ``n_gallery``: a list with one entry per split.  ``n_identity``: identities of the
-        draw, or of listed galleries; of a draw also ``n_groups``: identities, or pairs of identity and camera, that it
-        draws from; ``n_short``: those that have fewer rows than are drawn; ``n_junk_rows``: gallery rows of pid -1,
-        which stay out.
+        ``n_query``, ``n_valid``, ``n_gallery``: a list with one entry per split.  ``n_identity``: identities in the
+        draw or in the listed galleries.  Draws also have ``n_groups``: the identities, or pairs of identity and camera,
+        from which rows are drawn; ``n_short``: those with fewer rows than are drawn; and ``n_junk_rows``: gallery rows
+        of pid -1, which are left out.
     digests
         ``query``, ``gallery``: content digests of the sets of every split; ``result``: their result digests.
     draw
-        How the galleries were drawn, with every parameter, or where their rows were listed.
+        How the galleries were drawn, with every parameter, or the source of the listed rows.
     benchmark
         The benchmark with its source; None for none.
 
     Raises
     ------
     InputError
-        If the three mappings of values do not belong together.
+        If the three mappings of values are inconsistent.
     """
 
     _what = "report of splits"
@@ -190,14 +190,14 @@ class SplitReport(SeriesReport):
 
     @property
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: the split with the smallest share of valid queries decides."""
+        """Findings about weak evidence, from the split with the smallest share of valid queries."""
         counts = self.counts
         pairs = zip(counts["n_valid"], counts["n_query"], strict=True)
         n_valid, n_query = min(pairs, key=lambda pair: pair[0] / pair[1])
         return weak_evidence({"n_valid": n_valid, "n_query": n_query}, self.protocol, counts["n_identity"])
 
     def tables(self) -> Sequence[Table]:
-        """Return mean, spread and ends of every metric, with what they rest on below, and the values of each split."""
+        """Return mean, spread, minimum and maximum of every metric with counts below, and the values of each split."""
         metrics, splits = split_tables(self.to_dict())
         counts = self.counts
         facts = {
@@ -248,26 +248,26 @@ def evaluate_splits(
     progress: Shown = None,
     **options: Unpack[SplitEvaluationOptions],
 ) -> SplitReport:
-    """Evaluate on several galleries, drawn at random or listed, exactly each time.
+    """Evaluate exactly on several galleries, drawn at random or listed.
 
     Parameters
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     rows
-        The rows of every split, listed instead of drawn: a file as `reid_dist.stores.importers.row_lists` describes it,
-        or a list with one entry per split, ``{"gallery": […], "query": […]}`` or the gallery rows alone; all queries
-        where there is no ``query``.  Of the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first `per_identity`
-        images are the gallery.
+        Rows of every split, instead of random draws: a file as described in `reid_dist.stores.importers.row_lists`, or
+        a list with one entry per split, either ``{"gallery": […], "query": […]}`` or only the gallery rows.  Without
+        ``query``, all queries are used.  With the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first
+        `per_identity` images are the gallery.
     seed
-        Random seed of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
+        Random seed of the draw, 0 to 2**64 - 1; also passed to `evaluate`.
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory that all workers share; None for a temporary one.  Contents are removed at the end; of a run that
-        breaks, what is finished stays, and the same run goes on from there.
+        Directory visible to every worker; None uses a temporary directory.  Its contents are removed at the end.  If a
+        run fails, finished splits are kept, and the same call resumes from them.
     progress
-        As in `evaluate`, of finished splits: one stage, ``"splits"``.
+        As in `evaluate`, with one stage, ``"splits"``, that counts finished splits.
     **options
         As in `evaluate`; options that request more than metrics, or name rows of one gallery, are refused.
 
@@ -281,7 +281,7 @@ def evaluate_splits(
     UnknownNameError
         For a protocol, distance or metric that does not exist.
     InputError
-        For sets or options that cannot be evaluated so, or that do not exist; for a split in which no query is valid.
+        If the sets or options do not exist or cannot be combined, or if a split has no valid query.
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """

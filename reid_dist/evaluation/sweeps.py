@@ -120,15 +120,15 @@ class SweepReport(SeriesReport):
     kind
         ``expand``, ``rerank`` or ``fuse``.
     method
-        What was swept: its spec as given, and the values of all parameters that were not swept.
+        The swept method: its spec as given, and the values of all fixed parameters.
     parameters
-        Values of each parameter that was swept, by name.
+        Values of each swept parameter, by name.
     rows
-        One mapping per point, in the order of the grid (the last parameter changes fastest): ``parameters``, its
-        values by name; ``metrics``, value by name; ``name``, its spec with every parameter; ``digest``, the result
-        digest of its evaluation; ``seconds``, how long that took.
+        One mapping per point, in the order of the grid (the last parameter changes fastest): ``parameters`` and
+        ``metrics``, values by name; ``name``, the spec with every parameter; ``digest``, the result digest of the
+        evaluation; ``seconds``, its duration.
     counts
-        As in a `reid_dist.reports.Report`; they are the same at every point.
+        As in a `reid_dist.reports.Report`; the same at every point.
 
     Raises
     ------
@@ -170,9 +170,9 @@ class SweepReport(SeriesReport):
 
     @cached_property
     def best(self) -> dict[str, dict[str, Any]]:
-        """The best point by metric: ``row``, ``parameters`` and ``value``; of several, the first of the grid.
+        """The best point of each metric: ``row``, ``parameters`` and ``value``; the first point in the grid on ties.
 
-        A metric that is undefined everywhere has none.
+        A metric that is undefined at every point has no best point.
         """
         found = ByMetric[dict[str, Any]]()
         for name in self.metric_names:
@@ -195,11 +195,11 @@ class SweepReport(SeriesReport):
 
     @property
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        """Findings about weak evidence: few valid queries, few identities."""
         return weak_evidence(self.counts, self.protocol, self.counts.get("n_identities"))
 
     def tables(self) -> Sequence[Table]:
-        """Return the metrics at all points, with what they rest on below."""
+        """Return the metrics at all points, with the counts below."""
         best = (
             f"{name} {metric_value(name, found['value'])} at "
             + ", ".join(f"{key} {value_text(value)}" for key, value in found["parameters"].items())
@@ -269,36 +269,36 @@ def sweep_parameters(
     on_point: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
     **options: Unpack[SweepOptions],
 ) -> SweepReport:
-    """Evaluate an expansion, a re-ranking or a fusion at every point of a grid of its parameters, exactly each time.
+    """Evaluate an expansion, a re-ranking or a fusion exactly at every point of a parameter grid.
 
     Parameters
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     expand
-        A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
+        A query expansion, such as ``"aqe"``.  In a chain such as ``"dba(k=5)+aqe"``, the last step is swept.
     rerank
-        A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
+        A re-ranking, such as ``"k_reciprocal"``.  Sweep either this or an expansion.
     grid
-        Values by the name of the parameter, such as ``{"k1": "10:30:10"}``, in place of keywords or beside them; also
-        of parameters that have no keyword.  Values are numbers or names, or a text such as ``"0:10"``, ``"0:1:0.1"``
-        or ``"1,6,10:30:10"``.
+        Values by parameter name, such as ``{"k1": "10:30:10"}``, instead of or in addition to keywords; parameters
+        without a keyword also work.  Values are numbers, names, or strings such as ``"0:10"``, ``"0:1:0.1"`` or
+        ``"1,6,10:30:10"``.
     fuse
-        Further models, each with its query, its gallery and its weight: one with None for a weight is swept.  As by
-        `reid_dist.fuse`, query and gallery have what is left of 1.
+        Further models, each with its query, gallery and weight.  Pass None as the weight of the one to sweep.  As in
+        `reid_dist.fuse`, query and gallery have the remaining weight.
     include_self
-        Whether the query is a gallery item, by item id, and one of the k.
+        Whether the query is a gallery item (by item id) and counts among the k.
     metrics
         Names such as ``"mAP"`` or ``"CMC@10"``; None for mAP, CMC@1 and mINP.
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory visible to every worker, for neighbour lists and derived features; None for a temporary one.
+        Directory visible to every worker, for neighbour lists and derived features; None uses a temporary directory.
     keep
-        Whether derived features stay in `workspace`.  Otherwise they are removed after their point, and all else in the
-        end; of a sweep that breaks, what is finished stays and the same sweep goes on from there.
+        Whether derived features stay in `workspace`.  Otherwise they are removed after their point, and everything else
+        is removed at the end.  If a sweep fails, finished points are kept, and the same call resumes from them.
     progress
-        As in `evaluate`, evaluation by evaluation.
+        As in `evaluate`, for each evaluation.
     on_point
         Called after every point with the number of finished points, the number of all points, the point and its row.
     **options
@@ -315,7 +315,7 @@ def sweep_parameters(
     UnknownNameError
         For a method, protocol, distance or metric that does not exist.
     InputError
-        For a grid that cannot be read or is too large, and for sets or options that cannot be evaluated so.
+        If the grid cannot be read or is too large, or if the sets or options cannot be evaluated.
     PlanError, RunFailedError, ClusterError, StoreError
         As `reid_dist.evaluate` does.
     """

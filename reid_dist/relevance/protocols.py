@@ -56,24 +56,25 @@ class Protocol:
     name, summary, source
         As in every registry.
     junk
-        An item is junk for a query when they share all labels of one of these rules, and differ in those after ``!``.
+        An item is junk for a query if, for one of these rules, they agree in all labels and differ in those after
+        ``!``.
     junk_pid
         Gallery items with this pid, or one of several, are junk for every query; None for no such pid.
     query_cameras, gallery_cameras
-        Cameras that count; None for all.  Queries of others are left out, items of others are junk for every query.
+        Cameras that count; None for all.  Queries from other cameras are left out; items from other cameras are junk.
     merged_cameras
-        Groups of cameras at one place, which junk rules take for one camera: ``((2, 3),)`` in SYSU-MM01.
+        Groups of cameras that junk rules treat as one camera: ``((2, 3),)`` in SYSU-MM01.
     relevant_lists, junk_lists
-        Where relevance is not a matter of labels: which lists of the ground truth are relevant, and which junk.
+        If relevance comes from a ground truth: which of its lists are relevant, and which are junk.
     invalid_query
-        What a query without relevant items is worth: it is ``left out`` of every mean, or ``counts as 0`` in it.
+        How a query without relevant items is treated: ``left out`` of every mean, or ``counts as 0``.
     cmc_family, ap_family
         The curve and the average precision that the protocol reports.
     reported
-        Metrics that are reported beside them.
+        Further reported metrics.
     collapse
-        Label of gallery items that are one entry of the ranking, such as ``pid``, or ``CMC:pid`` for one metric alone;
-        None where single items are ranked.  See `reid_dist.relevance.groups`.
+        Label by which gallery items are grouped into one entry of the ranking, such as ``pid``, or ``CMC:pid`` for only
+        one metric; None ranks single items.  See `reid_dist.relevance.groups`.
     """
 
     name: str
@@ -99,7 +100,7 @@ class Protocol:
 
     @property
     def is_listed(self) -> bool:
-        """Whether relevance comes from a ground truth and not from labels."""
+        """Whether relevance comes from a ground truth instead of labels."""
         return bool(self.relevant_lists)
 
     @property
@@ -121,7 +122,7 @@ class Protocol:
 
     @property
     def counts_cameras(self) -> bool:
-        """Whether cameras are told apart by their numbers."""
+        """Whether the rules depend on camera numbers."""
         return bool(self.query_cameras is not None or self.gallery_cameras is not None or self.merged_cameras)
 
     @property
@@ -131,7 +132,7 @@ class Protocol:
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """Label columns that the rules look at."""
+        """Label columns that the rules use."""
         return tuple(sorted(self._labels - {"pid", "camid", "item_id"}))
 
     @property
@@ -152,7 +153,7 @@ class Protocol:
 
     @property
     def relevant(self) -> str:
-        """Which items are relevant, in words."""
+        """Description of the relevant items."""
         if self.is_listed:
             return f"listed as {' or '.join(self.relevant_lists)}"
         if SAME_CAMERA in self.junk or WHOLE_CAMERA in self.junk:
@@ -164,7 +165,7 @@ class Protocol:
 
     @property
     def junk_in_words(self) -> str:
-        """Which items are invisible to the ranking, in words."""
+        """Description of the junk items."""
         if self.is_listed:
             return f"listed as {' or '.join(self.junk_lists)}"
         words = {OWN_ROW: "the query's own row", WHOLE_CAMERA: "every item of the query's camera"}
@@ -202,22 +203,21 @@ def _in_words(rule: JunkRule) -> str:
 
 
 def compose_protocol(name: str, *, base: Protocol | str | None = None, **parts: Any) -> Protocol:
-    """Make a protocol of one's own from its parts.
+    """Compose your own protocol from its parts.
 
     Parameters
     ----------
     name
-        What reports call it.
+        Name in reports.
     base
-        A protocol to start from, or the name of one; without it, every item of the query's pid is relevant and pid -1
-        is junk.
+        A protocol, or its name, to start from; None starts with every item of the query's pid relevant and pid -1 junk.
     **parts
-        Fields of `Protocol` by name.  Lists and arrays serve as tuples.
+        Fields of `Protocol` by name.  Lists and arrays are accepted for tuples.
 
     Raises
     ------
     UnknownNameError
-        If there is no such part or base.
+        If a part or the base does not exist.
     InputError
         If a part has a value that cannot be used; the message names the allowed values.
     """

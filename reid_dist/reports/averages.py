@@ -97,11 +97,11 @@ class RunAverage(Result):
     runs
         The runs, in the order in which they were given.
     metrics
-        One entry for each metric that all runs have.
+        One entry per metric that all runs have.
     level
         Confidence level of the intervals.
     conditions
-        Conventions that should have been equal and are not; empty unless ``allow_different`` let them pass.
+        Conventions that differ between the runs; empty unless ``allow_different`` is set.
     notes
         Remarks on the validity of the numbers.
     """
@@ -118,7 +118,7 @@ class RunAverage(Result):
         return len(self.runs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the averages as plain Python values; what is not a finite number is None."""
+        """Return the averages as plain Python values; numbers that are not finite become None."""
         described: dict[str, Any] = plain(asdict(self))
         for metric in described["metrics"]:
             metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
@@ -126,7 +126,7 @@ class RunAverage(Result):
         return {"schema": SCHEMA} | described | {"metrics": named, "notes": plain(self.notes)}
 
     def tables(self) -> Sequence[Table]:
-        """Return mean, spread, ends and interval of every metric, and the values of every run."""
+        """Return mean, spread, minimum, maximum and interval of every metric, and the values of every run."""
         return [self._metrics(), self._values()]
 
     def _metrics(self) -> Table:
@@ -192,22 +192,22 @@ def average_runs(
     level: float = 0.95,
     allow_different: bool = False,
 ) -> RunAverage:
-    """Mean, spread and interval of metrics over several runs of one benchmark.
+    """Compute mean, spread and interval of metrics over several runs of one benchmark.
 
     Parameters
     ----------
     reports
-        Two runs or more.  Features, labels and numbers of rows may differ.
+        Two or more runs.  Features, labels and numbers of rows may differ.
     names
         One for each run, for messages and results; None for ``run 1``, ``run 2``, ….
     metrics
-        Names; None for all that all runs have.  A metric that a report does not list is taken from its per-query
+        Names; None for all common ones.  A metric that a report does not list is taken from its per-query
         values, if it has them.
     level
         Confidence level of the intervals, between 0 and 1.
     allow_different
-        Average although conventions differ: protocol, distance, expansion, re-ranking, order of ties, ``max_rank``,
-        draws of single-shot metrics, definitions of metrics.  The differences are in ``conditions``.
+        Average even if conventions differ: protocol, distance, expansion, re-ranking, order of ties, ``max_rank``,
+        draws of single-shot metrics, or definitions of metrics.  The differences are listed in ``conditions``.
 
     Raises
     ------

@@ -70,7 +70,7 @@ _SUMMARISED: Final = frozenset(
 
 
 class Summarised(ABC):
-    """Base of what an interpreter and a notebook show as a table."""
+    """Base class of results that interpreters and notebooks show as a table."""
 
     __slots__ = ()
 
@@ -92,20 +92,20 @@ class Summarised(ABC):
 
 
 class Result(Summarised):
-    """Base of results, which are one JSON document and some tables."""
+    """Base class of results: one JSON document with tables."""
 
     __slots__ = ()
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain Python values; what is not a finite number is None."""
+        """Return the result as plain Python values; numbers that are not finite become None."""
 
     @abstractmethod
     def tables(self) -> Sequence[Table]:
-        """Return the tables that people read, with their notes."""
+        """Return the tables for readers, with their notes."""
 
     def records(self) -> Sequence[Table]:
-        """Return the tables that programs read, which CSV has below each other; by default the first one."""
+        """Return the tables for programs, as CSV writes them one below the other; by default the first table."""
         return self.tables()[:1]
 
     def to_json(self) -> str:
@@ -119,38 +119,38 @@ class Result(Summarised):
         return plain_text(*self._noted(notes))
 
     def to_markdown(self, *, notes: str = "full") -> str:
-        """Return pipe tables; the best values are bold, marks are superscripts."""
+        """Return Markdown pipe tables; the best values are bold, and marks are superscripts."""
         from reid_dist.reports.tabular.markup import markdown
 
         return markdown(self._noted(notes))
 
     def to_latex(self, *, notes: str = "full") -> str:
-        """Return one ``tabular`` per table for a document that loads ``booktabs``, with its notes below it."""
+        """Return one ``tabular`` per table with its notes below; load ``booktabs`` in your document."""
         from reid_dist.reports.tabular.markup import latex
 
         return latex(self._noted(notes))
 
     def to_csv(self) -> str:
-        """Return a header and a line per row; every float reads back to the same bits, shares are from 0 to 1."""
+        """Return CSV with a header and one line per row; floats read back to the same bits, shares are from 0 to 1."""
         from reid_dist.reports.tabular.csv_text import tables_csv
 
         return tables_csv(self.records())
 
     def to_html(self) -> str:
-        """Return one offline page without scripts; the same result gives the same bytes."""
+        """Return a self-contained HTML page without scripts; the same result gives the same bytes."""
         from reid_dist.reports.pages import render_tables
 
         return render_tables(self.tables())
 
     def written(self, form: str, *, notes: str = "full") -> str:
-        """Return the result in a form of `FORMATS`."""
+        """Return the result in one of the `FORMATS`."""
         by_form = {"text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex}
         if form in by_form:
             return by_form[form](notes=notes)
         return {"csv": self.to_csv, "html": self.to_html}.get(form, self.to_json)()
 
     def show(self, notes: str = "full", file: IO[str] | None = None) -> None:
-        """Print the tables on standard output, or to a file; where that is no terminal, as text of 80 columns."""
+        """Print the tables to standard output or a file; outside a terminal, as text of 80 columns."""
         from reid_dist.reports.tabular.terminal import print_parts
 
         print_parts(*self._noted(notes), file=file)
@@ -176,7 +176,7 @@ class Result(Summarised):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DocumentReport(Result):
-    """Base of reports: one JSON document, one page, and other files beside them.
+    """Base class of reports: one JSON document, one page, and other files next to them.
 
     A subclass is a frozen data class.  Its fields are the entries of the document, in their order.
     """
@@ -215,11 +215,11 @@ class DocumentReport(Result):
     @property
     @abstractmethod
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        """Findings about weak evidence: few valid queries, few identities."""
 
     @property
     def findings(self) -> list[Finding]:
-        """Notes and weak evidence, each once, the gravest first."""
+        """Notes and weak evidence without repeats, most severe first."""
         # A note on intervals that are too narrow says how few identities there are, and more.
         is_said = any(each.code == "narrow_intervals" and not each.values["rates"] for each in self.notes)
         said = ("few_identities", CAUTION) if is_said else ()
@@ -264,21 +264,21 @@ class DocumentReport(Result):
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the document, the page and the files that belong to them; return the directory.
 
-        The document comes last and whole: a directory that has one is a finished report.
+        The document is written last and atomically: a directory that contains it holds a finished report.
 
         Parameters
         ----------
         directory
             A local directory, missing or empty.
         overwrite
-            Also write into a directory that holds something; files of other names are left alone.
+            Also write into a directory that is not empty; files with other names are kept.
 
         Raises
         ------
         InputError
             If the directory is a URI.
         StoreExistsError
-            If the directory holds anything and ``overwrite`` is false.
+            If the directory is not empty and ``overwrite`` is false.
         StoreError
             If it cannot be written.
         """
@@ -305,9 +305,9 @@ class DocumentReport(Result):
         IncompleteStoreError
             If its writer never finished.
         DamagedStoreError
-            If a file cannot be decoded, or anything but the timing is not what was written.
+            If a file cannot be decoded, or anything except the timing was changed.
         StoreError
-            If it cannot be read, is of another schema, or of an earlier version.
+            If it cannot be read, has another schema, or was written by an earlier version.
         """
         path = refuse_uri(directory)
         where = f"{cls._what} in {os.fspath(directory)}"

@@ -43,23 +43,23 @@ KINDS: Final = (
     FailureKind(
         "look_alike",
         "look-alike",
-        "The nearest kept item is wrong: another identity, seen by another camera than the query's.",
+        "The nearest kept item is wrong: another identity, from a camera other than the query's.",
     ),
     FailureKind(
         "same_camera",
         "same camera",
-        "The nearest kept item is wrong: another identity, seen by the query's own camera.",
+        "The nearest kept item is wrong: another identity, from the query's own camera.",
     ),
     FailureKind(
         "not_listed",
         "not in the list",
-        "The query has relevant items, and its list holds none of them.",
+        "The query has relevant items, but its list contains none of them.",
     ),
     FailureKind(
         "label_suspect",
         "label suspect",
-        f"The {LABEL_ITEMS} nearest kept items are of other identities, and {LABEL_AGREEING} of them or more of one "
-        "(not -1 or 0), in two cameras or more where cameras are known; or a duplicate has another identity.",
+        f"The {LABEL_ITEMS} nearest kept items have other identities, and at least {LABEL_AGREEING} of them share one "
+        "(not -1 or 0), in two or more cameras if cameras are known; or a duplicate has another identity.",
     ),
     FailureKind(
         "duplicate",

@@ -24,50 +24,51 @@ PAGE: Final = "thresholds.html"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OperatingPoints(DocumentReport):
-    """What distance thresholds accept, and the probability of a match at a distance.
+    """Error rates at distance thresholds, and the match probability at a distance.
 
     A pair, and the nearest kept row of a query (its *top match*), is accepted when its distance is strictly less than
-    the threshold.  Mated queries have a relevant row in the gallery, non-mated ones no row of their identity at all;
-    queries that have junk rows of their identity alone are neither, and count for pairs only.
+    the threshold.  Mated queries have a relevant row in the gallery; non-mated queries have no row of their identity.
+    Queries whose only rows of their identity are junk are neither, and count for pairs only.
 
     Attributes
     ----------
     table
-        Columns of equal length, by ascending threshold: ``point`` (what chose the threshold: ``FAR=x``, ``FPIR=x``,
-        ``EER``, ``T=x``), ``threshold`` (infinite if all is accepted), ``FAR`` and ``TAR`` (shares of the impostor and
-        genuine pairs accepted), ``FPIR`` (share of the non-mated queries with an accepted top match), ``FNIR`` (share
-        of the mated queries without an accepted top match that is relevant), ``precision`` (share of the accepted top
-        matches that are relevant) and ``n_accepted`` (top matches accepted); NaN where nothing is counted.
+        Columns of equal length, by ascending threshold: ``point`` (how the threshold was chosen: ``FAR=x``, ``FPIR=x``,
+        ``EER``, ``T=x``), ``threshold`` (infinite if everything is accepted), ``FAR`` and ``TAR`` (shares of the
+        impostor and genuine pairs accepted), ``FPIR`` (share of the non-mated queries with an accepted top match),
+        ``FNIR`` (share of the mated queries without an accepted top match that is relevant), ``precision`` (share of
+        the accepted top matches that are relevant) and ``n_accepted`` (top matches accepted); NaN where nothing is
+        counted.
     intervals
-        [low, high] of each rate, by name, as the rows of the table; empty lists without intervals.
+        [low, high] of each rate by name, in the order of the table rows; empty lists without intervals.
     histograms
-        ``pairs`` and ``top_matches``: ``edge``, ascending: a bin ends where the next begins, the last one is open; and
-        counts of every bin: ``genuine`` and ``impostor`` pairs, top matches ``mated_correct``, ``mated_wrong`` and
-        ``non_mated``.  ``intervals``, [low, high] of every bin: of the share of the bin in its kind, by kind, and for
-        top matches of ``FPIR``, ``FNIR`` and ``precision`` at the edges.
+        For ``pairs`` and ``top_matches``: ``edge``, ascending (a bin ends where the next begins, and the last one is
+        open), and the counts of every bin: ``genuine`` and ``impostor`` pairs, top matches ``mated_correct``,
+        ``mated_wrong`` and ``non_mated``.  ``intervals``, [low, high] of every bin: of the share of the bin in its
+        kind, by kind, and for top matches of ``FPIR``, ``FNIR`` and ``precision`` at the edges.
     calibration
-        ``pairs`` and ``top_matches``: steps that begin at the distances ``from``, with their numbers of ``matches`` and
-        ``others``, and ``priors``, one entry for the share of matches that the run has, and one for a stated one:
+        For ``pairs`` and ``top_matches``: steps that begin at the distances ``from``, with their numbers of ``matches``
+        and ``others``, and ``priors``, one entry for the share of matches that the run has, and one for a stated one:
         ``prior``, ``stated``, ``probability`` of every step, ``calibration_error`` (expected calibration error) and
-        ``brier`` of probabilities fitted on other identities, ``brier_of_prior`` of the prior as the probability of
-        all, and ``intervals`` of ``probability``, ``calibration_error`` and ``brier``.
+        ``brier`` of probabilities fitted on other identities, ``brier_of_prior`` (the prior used as every probability),
+        and ``intervals`` of ``probability``, ``calibration_error`` and ``brier``.
     counts
         ``n_query``, ``n_valid``, ``n_gallery``, ``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated`` and others.
     confidence
-        What the intervals were made of; None without intervals.  Intervals are no part of the digest.
+        How the intervals were computed; None without intervals.  The digest does not cover intervals.
     protocol, distance, rerank, expand, inputs, environment, timing, run, spec, notes
         As in a `reid_dist.reports.Report`.
     options
         The requested points, the level of intervals and the seed.
     evaluated
-        Result digest of the report of the run that they belong to; empty for none.
+        Result digest of the report of their run; empty for none.
     """
 
     # The first had no intervals of histograms, of rates at their edges and of calibration errors.
     schema = 2
     _what = "report of operating points"
     # A run with damaged points beside it is whole without them.
-    _remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"
+    _remedy = f"delete {DOCUMENT}, and run `reid-dist thresholds` again"
     document = DOCUMENT
     page = PAGE
 
@@ -126,12 +127,12 @@ class OperatingPoints(DocumentReport):
 
     @property
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        """Findings about weak evidence: few valid queries, few identities."""
         n_units = None if self.confidence is None else self.confidence["n_units"]
         return weak_evidence(self.counts, self.protocol, n_units)
 
     def tables(self) -> Sequence[Table]:
-        """Return the table of thresholds, with what it rests on below, and the errors of the calibrations."""
+        """Return the table of thresholds with its evidence below, and the calibration errors."""
         from reid_dist.reports.sections.operating_point_section import error_table, point_table
 
         points = point_table(self.to_dict())
@@ -162,7 +163,7 @@ class OperatingPoints(DocumentReport):
         return make_frame(columns, index="point", names=self.table["point"])
 
     def to_html(self) -> str:
-        """Return one offline page without scripts; the same report gives the same bytes."""
+        """Return a self-contained HTML page without scripts; the same report gives the same bytes."""
         from reid_dist.reports.operating_page import render_operating_points
 
         return render_operating_points(self.to_dict(), self.findings)

@@ -70,7 +70,7 @@ def make_pictures(
     """
     topk = report.topk
     if topk is None:
-        return Pictures(note="No pictures: no top-k lists were kept (set topk=10, --topk 10).")
+        return Pictures(note="No pictures: the run has no top-k lists (set topk=10, or --topk 10).")
     n_query = len(topk.index)
     for row in chosen:
         if not 0 <= row < n_query:

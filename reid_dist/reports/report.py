@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Report(ReportData):
-    """One evaluation: the values of `ReportData`, and the tables and the page that are made of them."""
+    """Result of one evaluation: the values of `ReportData`, with tables and a page."""
 
     @classmethod
     def load(cls, directory: str | PathLike[str]) -> Self:
-        """Read what :meth:`save` wrote, and verify it; operating points of the same run beside it come with it.
+        """Read and verify a report that :meth:`save` wrote, with the operating points of the run if they lie there.
 
-        Errors are those of `reid_dist.reports.documents.DocumentReport.load`.
+        Errors are as in `reid_dist.reports.documents.DocumentReport.load`.
         """
         from reid_dist.reports.operating_points import OperatingPoints
 
@@ -41,7 +41,7 @@ class Report(ReportData):
 
     @classmethod
     def prepare_save(cls) -> None:
-        """Import what `save` needs, which takes some tenths of a second, ahead of time."""
+        """Import what `save` needs ahead of time, which takes a few tenths of a second."""
         from reid_dist.reports.html import load_templates
 
         load_templates()
@@ -59,14 +59,14 @@ class Report(ReportData):
         Parameters
         ----------
         kind
-            ``"document"``: the content of ``report.json``; numbers that are not finite are None.  ``"flat"``: the
-            metrics alone as floats, for loggers of training runs, which allow few characters in names: ``CMC@1`` is
-            ``CMC_1``, ``TAR@FAR=0.01`` is ``TAR_FAR_0.01``.  Metrics that are not finite are left out.
+            ``"document"`` returns the content of ``report.json``; numbers that are not finite are None.  ``"flat"``
+            returns only the metrics, as floats under names that loggers of training runs accept: ``CMC@1`` becomes
+            ``CMC_1``, ``TAR@FAR=0.01`` becomes ``TAR_FAR_0.01``.  Metrics that are not finite are left out.
 
         Raises
         ------
         InputError
-            For another kind.
+            For any other kind.
         """
         if kind == "document":
             return super().to_dict()
@@ -77,7 +77,7 @@ class Report(ReportData):
     def plot(
         self, curve: str = "CMC", ax: Any = None, *, metric: str | None = None, name: str | None = None
     ) -> tuple[Any, Any]:
-        """Draw a curve with matplotlib (``pip install 'reid-dist[plot]'``), and return figure and axes.
+        """Draw a curve with matplotlib (``pip install 'reid-dist[plot]'``); return figure and axes.
 
         Parameters
         ----------
@@ -85,11 +85,11 @@ class Report(ReportData):
             ``"CMC"`` (that of the protocol) with its confidence band where the report has the ranks of first matches,
             ``"PR"``, ``"ROC"``, ``"DET"``, or ``"distractor"``: a metric by the size of the gallery.
         ax
-            `matplotlib.axes.Axes`, which may hold curves of other runs; None for those of a new figure.
+            `matplotlib.axes.Axes`, which may already hold curves of other runs; None creates a new figure.
         metric
-            Of the distractor curve; None for its first one.
+            Metric of the distractor curve; None for the first one.
         name
-            Of the line in the legend; None for the name of the run.
+            Label of the line in the legend; None for the name of the run.
 
         Raises
         ------
@@ -115,34 +115,34 @@ class Report(ReportData):
         """Show a query with the nearest items of its list as thumbnails, each marked right, wrong or junk.
 
         A notebook shows the pictures; `ShownQuery.save` writes them as one HTML file.  The report needs top-k lists
-        (``evaluate(…, topk=10)``), and both sides image paths.
+        (``evaluate(…, topk=10)``), and both sides need image paths.
 
         Parameters
         ----------
         row
-            Of the query, from 0.
+            Row number of the query, from 0.
         depth
-            Most items of the list, junk included; 10 by default.
+            Maximum number of items shown, junk included.
         query, gallery
-            The sets that were evaluated, or where they are now; None for where the run found them.  Sets that were in
-            memory must be passed.
+            The evaluated sets, or their current locations; None for the locations that the run recorded.  Pass sets
+            that were in memory.
         image_root
-            Directory where relative image paths start; None for that of the run, or else the current directory.
+            Base directory of relative image paths; None for that of the run, or the current directory.
 
         Raises
         ------
         InputError
-            If there are no lists, no such row, no image paths, Pillow is not installed, no picture can be read, or a
-            side has other labels than the run had.
+            If the report has no lists or no such row, if a side has no image paths or has different labels than in the
+            run, if no picture can be read, or if Pillow is not installed.
         StoreNotFoundError
-            If a side is not where it was, or was in memory.
+            If a side has moved, or was in memory.
         """
         from reid_dist.reports.shown_query import show_query
 
         return show_query(self, row, depth=depth, query=query, gallery=gallery, image_root=image_root)
 
     def tables(self) -> Sequence[Table]:
-        """Return the table of all metrics, with their intervals and conventions, and what they rest on below."""
+        """Return the table of all metrics with intervals and conventions, and the counts below."""
         from reid_dist.reports.console import report_table
 
         return [report_table(self)]

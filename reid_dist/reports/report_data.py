@@ -56,22 +56,22 @@ _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_rea
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReportData(DocumentReport):
-    """Values of one evaluation.  Mappings keep their order, which is the order in which they are printed.
+    """Values of one evaluation.  Mappings keep their order, which is the printed order.
 
     Attributes
     ----------
     metrics
-        Value by name, shares in 0 … 1; NaN where a metric has no value.  Every spelling of a name finds it.
+        Values by name, shares from 0 to 1; NaN if a metric has no value.  Every spelling of a name works as a key.
     curves
         1-D float64 by name.  The CMC family has its own name (``CMC``, ``CMC_allshots`` or
         ``CMC_single_shot``; value ``k - 1`` is rank ``k``); ``precision_recall`` holds the mean interpolated
-        precision at recall 0.00, 0.01, … 1.00, unless the metrics need the ranks of the nearest positives alone.
+        precision at recall 0.00, 0.01, … 1.00, unless the metrics need only the ranks of the nearest positives.
     counts
         ``n_query``, ``n_valid``, ``n_gallery``, ``n_junk`` (query-gallery pairs) and ``n_invalid_by_reason``
-        (count by reason) at least; others beside them.
+        (count by reason) at least, and others.
     per_query
         (n_query,) arrays by name: float64 (NaN where the query is invalid), int64, bool or strings.  ``reason``
-        is "" for a valid query.  ``AP`` and ``INP`` are there where all positives were ranked.
+        is "" for a valid query.  ``AP`` and ``INP`` exist if all positives were ranked.
     protocol, distance
         The conventions, with every parameter.
     rerank, expand
@@ -79,65 +79,65 @@ class ReportData(DocumentReport):
     inputs
         For ``query`` and ``gallery``: uri, shape, dtype, content digest.
     ties
-        What orders items of equal distance.
+        How items at equal distance are ordered.
     environment
         Versions, host, CPU, git commit.
     timing
         Seconds by stage, in the order of the stages.
     topk
-        The nearest items of every query; None when they were not requested.
+        The nearest items of every query; None unless requested.
     definitions
         The convention in words by name of metric.
     confidence
         Intervals of the means: ``level``, ``unit`` (what was resampled), ``n_units``, ``n_resamples``, ``seed`` and
-        ``intervals`` ({metric: [low, high]}); None where they were not requested.  Not part of the digest.
+        ``intervals`` ({metric: [low, high]}); None unless requested.  Not part of the digest.
     bounds
-        [lowest, highest] possible value by metric, where only the top of each ranking was known.
+        [lowest, highest] possible value by metric, if only the top of each ranking was known.
     breakdowns
-        Tables by name, columns by name; None in a column where there is no valid query (0 for groups of queries under
-        a protocol that counts an invalid query as 0).  ``camera`` and ``identity`` have one entry per ``camid`` or
-        ``pid`` of the queries, the name of a label column one per ``value``, each with ``n_query``, ``n_valid`` and one
-        column per metric; a camera or an identity is the number or the text that it was given as.  ``camera_pair`` has
-        ``query_camid``, ``gallery_camid`` and a matrix (query cameras, gallery cameras) of ``n_valid`` and of each
-        metric.  ``gallery_size`` has ``order`` ("stored" or "random"), ``seed``, ``n_rows`` (gallery rows that have
-        entered, ascending) and one column per metric.
+        Tables by name, each with columns by name.  A value is None if a group has no valid query (0 under a protocol
+        that counts invalid queries as 0).  ``camera`` and ``identity`` have one entry per ``camid`` or ``pid`` of the
+        queries, and a label column one per ``value``, each with ``n_query``, ``n_valid`` and one column per metric.
+        Cameras and identities keep the numbers or texts of the input.  ``camera_pair`` has ``query_camid``,
+        ``gallery_camid`` and a matrix (query cameras, gallery cameras) of ``n_valid`` and of each metric.
+        ``gallery_size`` has ``order`` ("stored" or "random"), ``seed``, ``n_rows`` (gallery rows included, ascending)
+        and one column per metric.
     verification
         Counts (``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated``) and ``thresholds`` ({metric: distance})
-        behind the metrics of verification and open-set search; None where there are none.
+        of the verification and open-set metrics; None without such metrics.
     data_problems
-        Likely errors of labels, duplicates and shifted cameras, where lists were requested; see
+        Likely label errors, duplicates and shifted cameras, if lists were requested; see
         :mod:`reid_dist.reports.data_problems`.  Not part of the digest.
     hardest
-        The hardest queries, in their order, each with its nearest relevant item: ``query`` and ``gallery`` (rows),
-        ``rank``, ``distance``, ``pids`` and, where both sides have them, ``camids`` and file names ``paths`` of both.
-        Empty where items are not ranked one by one.  Not part of the digest.
+        The hardest queries, hardest first, each with its nearest relevant item: ``query`` and ``gallery`` (rows),
+        ``rank``, ``distance``, ``pids`` and, if both sides have them, ``camids`` and file names ``paths`` of both.
+        Empty if single items are not ranked.  Not part of the digest.
     stage_changes
-        What the stages before the ranking change, where that was requested: ``level`` and ``unit`` of the intervals,
-        and ``without``, with ``stages`` and ``metrics`` of each run that lacks some.  Not part of the digest.
+        Changes made by the stages before the ranking, if requested: ``level`` and ``unit`` of the intervals, and
+        ``without``, with ``stages`` and ``metrics`` of each run that omits stages.  Not part of the digest.
     options
         The other options of the evaluation.
     benchmark
-        The benchmark whose name the numbers bear: ``name``, ``summary``, ``source`` and others; None for none.
+        The benchmark that was evaluated: ``name``, ``summary``, ``source`` and others; None without one.
     run
-        Where the report comes from, as far as it is known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and
-        ``command``, all of them texts.  Not part of the digest.
+        Origin of the report, as far as known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and ``command``, all
+        strings.  Not part of the digest.
     spec
-        All that the values depend on: content digests of the inputs and every option, as `evaluate` takes it; the
-        protocol by its parts.  Empty in reports of earlier versions.  Not part of the digest.
+        Everything that the values depend on: content digests of the inputs, every option of `evaluate`, and the parts
+        of the protocol.  Empty in reports of earlier versions.  Not part of the digest.
     notes
-        Findings on the validity of the numbers; ``str`` of one is its sentence.
+        Findings on the validity of the numbers; ``str`` gives the sentence of each.
     names
-        Item ids and image paths of queries, and of the gallery rows in lists; None where the sets have none.  Kept in
+        Item ids and image paths of queries, and of the gallery rows in lists; None if the sets have none.  Stored in
         ``per_query.npz`` and ``topk.npz``.  Not part of the digest.
     pictures
-        Ranked pictures for the page; kept in ``pictures.json``, not in ``report.json``.
+        Ranked pictures for the page; stored in ``pictures.json``, not in ``report.json``.
     operating_points
         Operating points of the run for the page, read from ``thresholds.json`` in the same directory.
 
     Raises
     ------
     InputError
-        If a count is missing, or an array or a table has another shape or kind than stated above.
+        If a count is missing, or an array or table does not have the shape or type stated above.
     """
 
     _what = "report"
@@ -202,7 +202,7 @@ class ReportData(DocumentReport):
     def result_digest(self) -> str:
         """SHA-256 over metrics, curves and per-query values as exact bytes, 64 hexadecimal digits.
 
-        Equal results have equal digests, wherever and however fast they were computed.  The layout is in
+        Equal results have equal digests, regardless of where and how they were computed.  The layout is in
         :mod:`reid_dist.reports.digest`.
         """
         return result_digest(self.metrics, self.curves, self.per_query)
@@ -215,7 +215,7 @@ class ReportData(DocumentReport):
 
     @property
     def n_identities(self) -> int | None:
-        """Number of identities that the means rest on; None where it is not known."""
+        """Number of identities behind the means; None if unknown."""
         pids, reasons = self.per_query.get("pid"), self.per_query.get("reason")
         if pids is None or reasons is None:
             return None
@@ -226,16 +226,16 @@ class ReportData(DocumentReport):
 
     @property
     def weak_evidence(self) -> list[Finding]:
-        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        """Findings about weak evidence: few valid queries, few identities."""
         return weak_evidence(self.counts, self.protocol, self.n_identities)
 
     def per_query_headline(self, role: str) -> MetricFamily:
-        """Return the metric of a role in headlines with values in `per_query`, if any; the protocol's own AP first."""
+        """Return the first headline metric with values in `per_query`, if any; the protocol's own AP comes first."""
         families = headline_families(role, str(self.protocol.get("ap_family")))
         return next((family for family in families if family.per_query_name in self.per_query), families[0])
 
     def hardest_queries(self, n_most: int = HARDEST) -> NDArray[np.int64]:
-        """Rows of the valid queries of lowest AP, then lowest INP, then lowest row; empty without AP by query."""
+        """Rows of the valid queries sorted by AP, then INP, then row, lowest first; empty without AP per query."""
         average = self.per_query.get(self.per_query_headline("average").per_query_name)
         if average is None:
             return np.zeros(0, np.int64)

@@ -13,14 +13,14 @@ from reid_dist.reports.heading import Heading, make_heading
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SeriesReport(DocumentReport):
-    """Base of reports of several evaluations.  Mappings keep their order, which is the order in which they are printed.
+    """Base class of reports on several evaluations.  Mappings keep their order, which is the printed order.
 
     Attributes
     ----------
     protocol, distance, options
         The conventions, with every parameter.
     counts
-        As a kind of report says.
+        See the subclass.
     inputs
         Both whole sets: uri, shape, dtype, content digest.
     definitions
@@ -45,7 +45,7 @@ class SeriesReport(DocumentReport):
 
     @property
     def stages(self) -> Sequence[Mapping[str, Any]]:
-        """What the name of a run is made of that has none."""
+        """The stages that name a run without a name."""
         return [self.protocol, self.distance]
 
     @property

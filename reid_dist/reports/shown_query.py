@@ -24,16 +24,16 @@ Side = LabelledSet | str | os.PathLike[str] | None
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ShownQuery(Summarised):
-    """A query and the nearest items of its list, with thumbnails; a notebook shows the pictures.
+    """A query and the nearest items of its list; notebooks show them as thumbnails.
 
     Attributes
     ----------
     title
-        Its row, its average precision and the rank of its first relevant item.
+        Row of the query, its average precision, and the rank of its first relevant item.
     pictures
         The query and its items, nearest first, junk included.
     note
-        On pictures that could not be read, or "".
+        Note about pictures that could not be read, or "".
     """
 
     title: str
@@ -41,7 +41,7 @@ class ShownQuery(Summarised):
     note: str = ""
 
     def summary(self) -> Table:
-        """Return the list as a table: without pictures, as a console shows it."""
+        """Return the list as a table without pictures, as shown in a console."""
         return Table(
             title=self.title,
             columns=[*(Column(head, Kind.TEXT) for head in ("item", "row", "labels", "file")), Column("distance")],
@@ -57,7 +57,7 @@ class ShownQuery(Summarised):
         return self._render("shown_query.html.j2")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the pictures as an HTML page that needs no other file, and return its path; a file there is replaced.
+        """Write a self-contained HTML page and return its path; an existing file is replaced.
 
         Raises
         ------

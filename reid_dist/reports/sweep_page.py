@@ -102,7 +102,7 @@ def sweep_table(document: Mapping[str, Any]) -> Table:
             ]
             for at, row in enumerate(rows)
         ],
-        notes=[Note("of equal best values, the first is marked", "best value", True)],
+        notes=[Note("the first of equal best values is marked", "best value", True)],
     )
 
 
@@ -139,7 +139,7 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
         "" if best is None else f": {words.metric_value(metric, best['value'])} at {_setting(best['parameters'])}"
     )
     if len(shown) < len(lines):
-        caption += f". Shown are the {len(shown)} lines of {len(lines)} that come closest to it; the table has all"
+        caption += f". The {len(shown)} of {len(lines)} lines that come closest to it are shown; the table has all"
     point = None if best is None else (places[best["parameters"][along]], best["value"])
     chart = _drawn(metric, along, {name: lines[name] for name in shown}, ticks, dict(labels), point)
     return {"chart": chart, "caption": f"{caption}.", "table": None}

@@ -19,8 +19,8 @@ from reid_dist.reports.item_names import ItemNames
 class TopK:
     """The ``k`` nearest gallery items of each query, nearest first, junk included and flagged.
 
-    All arrays have shape (n_query, k).  `index` is -1, and `distance` inf, where the gallery has fewer than ``k``
-    items; `junk` and `relevant` are None without labels.  `names` are those of the items, where the sets have any.
+    All arrays have shape (n_query, k).  Where the gallery has fewer than ``k`` items, `index` is -1 and `distance` is
+    inf; `junk` and `relevant` are None without labels.  `names` holds the names of the items, if the sets have any.
     """
 
     index: NDArray[np.int64]
@@ -60,7 +60,7 @@ class TopK:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays that are there, by name."""
+        """The available arrays, by name."""
         named = {"index": self.index, "distance": self.distance, "junk": self.junk, "relevant": self.relevant}
         return {name: array for name, array in named.items() if array is not None}
 
@@ -68,8 +68,8 @@ class TopK:
         """Return the lists as a `pandas.DataFrame` with one row per item of a list, the nearest of query 0 first.
 
         Its columns are ``query_row``, ``rank`` (from 1), ``gallery_row``, ``distance``, then ``relevant`` and ``junk``
-        where they are known, and ``query_item_id``, ``query_image_path``, ``gallery_item_id`` and
-        ``gallery_image_path`` where the sets have them.  Absent items have no row.
+        if known, and ``query_item_id``, ``query_image_path``, ``gallery_item_id`` and
+        ``gallery_image_path`` if the sets have them.  Absent items have no row.
 
         Raises
         ------
@@ -91,7 +91,7 @@ class TopK:
         return make_frame(columns)
 
     def marks(self, rows: slice) -> NDArray[np.str_]:
-        """What the items of some lists are to their queries, shape (rows, k): a mark, or "" for an absent one."""
+        """Marks of the items in some lists, shape (rows, k): right, wrong, junk or not assessed; "" if absent."""
         absent = self.index[rows] < 0
         if self.relevant is None:
             marks = np.where(absent, "", "not assessed")

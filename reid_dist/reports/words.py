@@ -23,16 +23,16 @@ _PROSE = PROSE | {"name"}
 _WITHIN = "of"
 
 _ADVICE: Final = {
-    "camera_not_counted": "The protocol counts the queries of some cameras only, and this one has another. Nothing is "
-    "wrong with it.",
-    "only_same_camera_positives": "The identity is in the gallery, but only under the query's own camera, which this "
-    "protocol hides. Check the camera ids (one constant for all? another numbering in the gallery?). Sets of one "
-    "camera fit protocol no_cameras, or same_set if queries are gallery rows as well; with several cameras, both would "
-    "count matches under the query's own camera.",
-    "all_junk": "Every gallery item of this query is junk. Look for a pid of -1, for a gallery that has the query's "
-    "camera alone, and for a ground truth whose junk list contains the good one.",
-    "no_positive_in_gallery": "The identity does not occur in the gallery. Check that query and gallery are one split, "
-    "and that both number their identities alike (a relabelled training set, another dtype, an offset).",
+    "camera_not_counted": "The protocol counts only queries from some cameras, and this query is from another one. "
+    "This is no error.",
+    "only_same_camera_positives": "The identity is in the gallery, but only in the query's own camera, whose items "
+    "are junk under this protocol. Check the camera ids (is it the same constant everywhere? does the gallery number "
+    "cameras differently?). For sets from one camera, use the protocol no_cameras, or same_set if queries are also "
+    "gallery rows. With several cameras, both would count matches from the query's own camera.",
+    "all_junk": "Every gallery item of this query is junk. Check for a pid of -1, for a gallery that has only the "
+    "query's camera, and for a ground truth whose junk list contains the good items.",
+    "no_positive_in_gallery": "The identity does not occur in the gallery. Check that query and gallery belong to the "
+    "same split, and that both use the same identity numbers (no relabelled training set, other dtype or offset).",
 }
 
 
@@ -148,8 +148,8 @@ def advice(reason: str, *, listed: bool = False) -> str:
     """Return what to check when queries are invalid for this reason; `listed` if lists define what is relevant."""
     if listed:
         return (
-            "The ground truth lists no relevant row for this query. Check that its lists are in the order of the "
-            "queries, and that their rows count from 0."
+            "The ground truth lists no relevant row for this query. Check that the lists are in query order, and that "
+            "row numbers start at 0."
         )
     return _ADVICE.get(reason, "")
 

@@ -26,7 +26,7 @@ class SweptValues(TypedDict, total=False):
 
     k: Annotated[
         Values | None,
-        Parameter(limits=FROM_0, help="Numbers of neighbours of an expansion; lengths of the lists of ecn."),
+        Parameter(limits=FROM_0, help="Numbers of neighbours of an expansion; list lengths of ecn."),
     ]
     alpha: Annotated[Values | None, Parameter(limits=FROM_0, help="Exponents of the similarities of an expansion.")]
     times: Annotated[Values | None, Parameter(limits=FROM_1, help="Repetitions of fastreid.")]
@@ -36,30 +36,34 @@ class SweptValues(TypedDict, total=False):
     ]
     least_rows: Annotated[
         Values | None,
-        Parameter(limits=FROM_1, help="Gallery rows of a camera that has statistics of its own in camera_norm."),
+        Parameter(
+            limits=FROM_1, help="Fewest gallery rows for which camera_norm estimates the statistics of a camera."
+        ),
     ]
     dim: Annotated[Values | None, Parameter(limits=FROM_1, help="Numbers of principal axes of whiten.")]
-    beta1: Annotated[
-        Values | None, Parameter(limits=(1e-6, 1e6), help="Divisors of similarities in the weights of gcr.")
+    beta1: Annotated[Values | None, Parameter(limits=(1e-6, 1e6), help="Temperatures of the weights in the gcr graph.")]
+    beta2: Annotated[
+        Values | None,
+        Parameter(limits=(1e-6, 1e6), help="Temperatures of the weights in the cross-camera graph of gcr."),
     ]
-    beta2: Annotated[Values | None, Parameter(limits=(1e-6, 1e6), help="The same in the graph across cameras.")]
-    scale: Annotated[
-        Values | None, Parameter(limits=(0, 1), help="Weights of the graph across cameras in gcr, 0 to 1.")
-    ]
+    scale: Annotated[Values | None, Parameter(limits=(0, 1), help="Weights of the cross-camera graph in gcr, 0 to 1.")]
     symmetric: Annotated[
-        Values | None, Parameter(help="Whether weights of gcr are means of both directions: true, false.")
+        Values | None, Parameter(help="Whether gcr averages the weights of both directions: true, false.")
     ]
     k1: Annotated[
         Values | None,
-        Parameter(limits=FROM_1, help="Neighbours that the graph of a re-ranking, or of gcr, is made from."),
+        Parameter(limits=FROM_1, help="Neighbours per item in the graph of a re-ranking or of gcr."),
     ]
     k2: Annotated[
         Values | None,
-        Parameter(limits=FROM_1, help="Items whose rows are averaged or summed; neighbours across cameras of gcr."),
+        Parameter(
+            limits=FROM_1,
+            help="Neighbours whose rows are averaged or summed; neighbours in the cross-camera graph of gcr.",
+        ),
     ]
     lambda_value: Annotated[Values | None, Parameter(limits=(0, 1), help="Weights of the plain distance, 0 to 1.")]
     rounds: Annotated[Values | None, Parameter(limits=FROM_0, help="Rounds of gnn and of gcr.")]
-    t: Annotated[Values | None, Parameter(limits=FROM_1, help="Nearest items that a neighbourhood of ecn begins with.")]
+    t: Annotated[Values | None, Parameter(limits=FROM_1, help="Nearest items with which an ecn neighbourhood starts.")]
     q: Annotated[Values | None, Parameter(limits=FROM_0, help="Nearest neighbours of each of those items (ecn).")]
     variant: Annotated[Values | None, Parameter(help="Variants of the re-ranking, as in `reid-dist list rerankers`.")]
     inclusive: Annotated[
@@ -72,7 +76,9 @@ class SweptValues(TypedDict, total=False):
     m: Annotated[Values | None, Parameter(limits=FROM_1, help="Numbers of nearest gallery items that top re-ranks.")]
     weight: Annotated[
         Values | None,
-        Parameter(limits=(0, 1), help="Weights of the model of --fuse that is given without one, 0 to 1; swept alone."),
+        Parameter(
+            limits=(0, 1), help="Weights of a --fuse model given without a weight, 0 to 1; cannot be swept with others."
+        ),
     ]
 
 

@@ -45,7 +45,7 @@ _CUSTOMARY = re.compile(r"(?:[a-z]+_)?dist(?:ance)?s?(?:_?mat(?:rix)?)?", re.IGN
 
 
 class DistanceBlock:
-    """A handle on distances, lazy and immutable.
+    """A lazy, immutable handle on a distance matrix.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class DistanceBlock:
     shape : tuple of int
         (n_query, n_gallery).
     dtype : numpy.dtype
-        Of the values as they are stored.
+        Type of the stored values.
     similarity : bool
-        Whether larger values are nearer: distances are then the values with the sign turned.
+        Whether larger values are nearer; the distances are then the negated values.
     content_digest : str
         SHA-256 over shape, dtype and values, and whether they are similarities.
     """
@@ -84,24 +84,25 @@ class DistanceBlock:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, similarity: bool = False) -> DistanceBlock:
-        """Map a `.npy` file, and read it once, for its digest; of another file that `ingest` reads, map its matrix.
+        """Memory-map a `.npy` file, or the matrix in another file that `ingest` reads; read it once for its digest.
 
         A compressed matrix is decoded into a temporary file first.
 
         Parameters
         ----------
         path
-            Of a `.npy` file; or of a `.mat`, `.npz` or other file with one matrix, or one that is called as distances
-            customarily are, such as ``distmat``.
+            A `.npy` file; or a `.mat`, `.npz` or other file with a single matrix, or with one under a common name for
+            distances, such as ``distmat``.
         similarity
-            Larger values are nearer.
+            Whether larger values are nearer.
 
         Raises
         ------
         StoreNotFoundError
             If there is no such file.
         InputError
-            If it has no such array, not a 2-D array of float16, float32 or float64, or holds NaN or infinity.
+            If it has no such array, if the array is not 2-D float16, float32 or float64, or if it holds NaN or
+            infinity.
         """
         place, where = str(local_path(canonical_uri(path))), os.fspath(path)
         if _is_npy(where):
@@ -110,14 +111,14 @@ class DistanceBlock:
 
     @classmethod
     def from_array(cls, values: ArrayLike, *, similarity: bool = False) -> DistanceBlock:
-        """Take an array (n_query, n_gallery) of floats; a torch tensor or a dask array will do.
+        """Wrap an array (n_query, n_gallery) of floats, a torch tensor or a Dask array.
 
-        It is not copied, and must not be changed while the block is in use.  `similarity` is as of `open`.
+        The array is not copied; do not change it while the block is in use.  `similarity` is as in `open`.
 
         Raises
         ------
         InputError
-            As `open`.
+            As in `open`.
         """
         try:
             array = np.asarray(to_numpy(values))
@@ -128,7 +129,7 @@ class DistanceBlock:
     def save(self, path: str | os.PathLike[str]) -> DistanceBlock:
         """Write the block to a `.npy` file and return the stored one.
 
-        The file appears whole; one of that name is replaced, and processes that have it mapped keep it.
+        The file is written atomically.  It replaces an existing file; processes that have mapped the old file keep it.
 
         Raises
         ------
@@ -150,7 +151,7 @@ class DistanceBlock:
         return DistanceBlock(_map(target), str(target), digests, similarity=self.similarity, is_stored=True)
 
     def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[np.float64]:
-        """Return a piece as a fresh array, float64, C-contiguous; DamagedStoreError if the file was changed."""
+        """Return a block as a new float64, C-contiguous array; DamagedStoreError if the file was changed."""
         source = self._source
         if isinstance(source, _StoredBlock):
             # Whole cells are verified.

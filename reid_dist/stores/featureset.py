@@ -70,8 +70,8 @@ class LeftOutRows(NamedTuple):
 class FeatureSet(LabelledSet, ABC):
     """Features and labels of n items: a lazy, immutable handle on stores or on arrays.
 
-    Make one with `FeatureSet.open` or `FeatureSet.from_arrays`, and others of its rows with `take`, `filter` and
-    `concat`.  A stored set pickles to URIs and content digests and is reopened once per process, at first use: a
+    Create one with `FeatureSet.open` or `FeatureSet.from_arrays`; select and join rows with `take`, `filter` and
+    `concat`.  A stored set pickles to URIs and content digests and is reopened once per process at first use, so a
     scheduler that only passes it on need not see the stores.  A set in memory pickles by value.  Several threads may
     read at once.
 
@@ -80,17 +80,17 @@ class FeatureSet(LabelledSet, ABC):
     uri : str
         Absolute path of the store; ``"memory"`` for arrays.
     is_stored : bool
-        Whether all its rows are in stores.
+        Whether all rows are in stores.
     n_rows, dim : int
         Shape of the features.
     dtype : numpy.dtype
-        Float32 or float16: how features are kept.  `read` always gives float32.
+        Type of the stored features, float32 or float16.  `read` always returns float32.
     chunk_rows : int
-        Rows that are cheapest to read together, starting at its multiples.
+        Most efficient number of rows per read, starting at multiples of it.
     content_digest : str
-        Hex digest of rows and labels; independent of chunks, and equal for equal arrays and stores.
+        Hex digest of rows and labels; it does not depend on chunks and is the same for equal arrays and stores.
     allow_zero : bool
-        Whether rows of zeros are meant.
+        Whether rows of zeros are allowed.
     """
 
     is_stored: bool
@@ -102,7 +102,7 @@ class FeatureSet(LabelledSet, ABC):
 
     @staticmethod
     def open(uri: str | os.PathLike[str]) -> FeatureSet:
-        """Open a complete store; nothing but its manifest is read.
+        """Open a complete store; only its manifest is read.
 
         Parameters
         ----------
@@ -112,11 +112,11 @@ class FeatureSet(LabelledSet, ABC):
         Raises
         ------
         StoreNotFoundError
-            If nothing is there.
+            If there is no store.
         IncompleteStoreError
             If it has no commit marker.
         StoreError
-            If it is not a store of reid-dist, or of a newer format.
+            If it is not a store of reid-dist, or has a newer format.
         DamagedStoreError
             If its manifest is damaged.
         """
@@ -135,29 +135,30 @@ class FeatureSet(LabelledSet, ABC):
         image_paths: ArrayLike | None = None,
         workspace: str | os.PathLike[str] | None = None,
     ) -> FeatureSet:
-        """Make a set of arrays, checked and digested now; float32 and float16 in memory are not copied.
+        """Create a set from arrays, checked and digested at once; float32 and float16 in memory are not copied.
 
         Parameters
         ----------
         features
-            (n, dim) float32 or float16; other floats and whole numbers become float32.  Also torch tensors, memory
-            maps, Dask arrays, Zarr arrays and HDF5 datasets.  Of these last three, and of memory maps that must be
-            converted, more than 64 MiB are read chunk by chunk into a store: they may be larger than memory.
+            (n, dim) float32 or float16; other floats and integers become float32.  Torch tensors, memory maps, Dask
+            arrays, Zarr arrays and HDF5 datasets also work.  The last three, and memory maps that must be converted,
+            may be larger than memory: above 64 MiB, they are read chunk by chunk into a store.
         pids
-            (n,) identities, whole numbers or text; see `reid_dist.stores.labels` for how text is numbered.  -1 is junk.
+            (n,) identities, integers or text; see `reid_dist.stores.labels` for how text is numbered.  -1 marks junk.
         camids
-            (n,) cameras, likewise.  -1 is an unknown one, which is equal to no camera, not even to another unknown one.
+            (n,) cameras, integers or text.  -1 is an unknown camera, which equals no camera, not even another unknown
+            one.
         item_ids
-            (n,) whole numbers or text that name the items.
+            (n,) integers or text that identify the items.
         allow_zero
-            Accept rows of zeros.  They are always counted, and cosine refuses them without this.
+            Accept rows of zeros.  They are always counted; without this option, cosine refuses them.
         columns
-            Further (n,) whole-number labels by name.
+            Further (n,) integer labels by name.
         image_paths
             (n,) text.
         workspace
-            Directory or URI for that store, seen by all workers; None for a temporary directory.  The store is removed
-            when the set is no longer used; `save` keeps it.
+            Directory or URI for that store, visible to all workers; None for a temporary directory.  The store is
+            removed when the set is no longer used; call `save` to keep the rows.
 
         Raises
         ------
@@ -190,30 +191,30 @@ class FeatureSet(LabelledSet, ABC):
         columns: Mapping[str, str] | Sequence[str] = (),
         allow_zero: bool = False,
     ) -> FeatureSet:
-        """Make a set of the rows of a data frame; needs pyarrow (``pip install 'reid-dist[parquet]'``).
+        """Create a set from a data frame; needs pyarrow (``pip install 'reid-dist[parquet]'``).
 
-        Columns that are not named are found by their customary names, as `ingest` finds arrays: ``embedding``, ``pid``
-        or ``label``, ``camid`` or ``camera``, ``item_id``, ``path``, and others.  Columns that say the side of a row,
-        such as ``is_query``, are left alone: choose the rows of the frame.
+        Columns that you do not name are recognised by common names, as in `ingest`: ``embedding``, ``pid`` or
+        ``label``, ``camid`` or ``camera``, ``item_id``, ``path``, and others.  Columns that mark the side of a row,
+        such as ``is_query``, are ignored; select the rows of the frame yourself.
 
         Parameters
         ----------
         frame
-            A data frame of pandas or polars, an Arrow table, or whatever else gives its columns as an Arrow stream.
+            A pandas or polars data frame, an Arrow table, or any other object with the Arrow stream interface.
         features
-            A column of lists or arrays of one length, the beginning of columns that end in numbers (``"f"`` for f0, f1,
-            …), or several columns.
+            A column of lists or arrays of equal length, the common prefix of numbered columns (``"f"`` for f0, f1, …),
+            or several columns.
         pid, camid, item_id, image_path
             Columns of the labels.
         columns
-            Columns of further whole-number labels, or a mapping from their names in the set to columns.
+            Columns of further integer labels, or a mapping from names in the set to columns.
         allow_zero
             As in `from_arrays`.
 
         Raises
         ------
         InputError
-            If there is no such column, values are missing, lists differ in length, or as `from_arrays` does.
+            If a column does not exist, values are missing, lists differ in length, or as in `from_arrays`.
 
         Examples
         --------
@@ -231,25 +232,25 @@ class FeatureSet(LabelledSet, ABC):
         return FeatureSet.from_arrays(**arrays_of_frame(frame, features, labels, columns), allow_zero=allow_zero)
 
     def take(self, rows: ArrayLike) -> FeatureSet:
-        """Return the set of some rows, in their order; no row is copied.
+        """Select rows by number, in the given order, without copying them.
 
-        Rows are read, verified, where they are: from the store of this set, and by workers as well, which get their
-        numbers: a bit for each row of this set where they ascend, 8 bytes for each row taken where they do not.  Rows
-        in ascending order cost what they cost in this set; for others, a read looks for its rows all over the store.
+        Rows are read and verified in place, from the store of this set, by workers as well.  Workers get the row
+        numbers: one bit for each row of this set if they ascend, 8 bytes for each row taken otherwise.  Rows in
+        ascending order are as fast to read as in this set; rows in any other order need random access to the store.
 
-        The content digest is that of a set that was made of these rows and labels at once, so that equal sets share
-        results and workspaces.  It is computed when it is used first, such as by `evaluate`, which reads all rows of
-        the new set once.
+        The content digest equals that of a set created directly from these rows and labels, so equal sets share results
+        and workspaces.  It is computed at first use, for instance by `evaluate`, which then reads all rows of the new
+        set once.
 
         Parameters
         ----------
         rows
-            (m,) row numbers from 0 on, in any order; a row may be there twice.
+            (m,) row numbers from 0, in any order; a row may occur twice.
 
         Raises
         ------
         InputError
-            If a number is that of no row, or there is none.
+            If a row does not exist, or no row is given.
 
         Examples
         --------
@@ -268,7 +269,7 @@ class FeatureSet(LabelledSet, ABC):
         return self._rows_at(numbers)
 
     def filter(self, mask: ArrayLike) -> FeatureSet:
-        """Return the set of the rows for which a mask is true; no row is copied.
+        """Select the rows for which a mask is true, without copying them.
 
         Everything else is as in `take`.
 
@@ -280,7 +281,7 @@ class FeatureSet(LabelledSet, ABC):
         Raises
         ------
         InputError
-            If the mask is no array of bool with one entry per row, or is false everywhere.
+            If the mask is not a bool array with one entry per row, or is false everywhere.
 
         Examples
         --------
@@ -302,20 +303,21 @@ class FeatureSet(LabelledSet, ABC):
 
     @staticmethod
     def concat(sets: Iterable[FeatureSet]) -> FeatureSet:
-        """Return the set of all rows of several sets, one set after the other; no row is copied.
+        """Concatenate several sets without copying rows.
 
-        Identities and cameras are matched as those of query and gallery are: where a set has names, digits in them are
-        numbers.  A float16 set among float32 ones is widened, which is exact.  Everything else is as in `take`.
+        Identities and cameras are matched like those of query and gallery: if a set has names, digits in them are read
+        as numbers.  Float16 sets are widened to float32 if any set is float32, which is exact.  Everything else is as
+        in `take`.
 
         Parameters
         ----------
         sets
-            At least one set; all have one number of features and the same labels.
+            At least one set; all must have the same dimension and the same kinds of labels.
 
         Raises
         ------
         InputError
-            If there is none, or features or labels differ.
+            If there is no set, or dimensions or kinds of labels differ.
 
         Examples
         --------
@@ -348,17 +350,17 @@ class FeatureSet(LabelledSet, ABC):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """How features are kept."""
+        """Type of the stored features."""
         return self._facts.dtype
 
     @property
     def chunk_rows(self) -> int:
-        """Rows that are cheapest to read together."""
+        """Most efficient number of rows per read."""
         return self._facts.chunk_rows
 
     @property
     def allow_zero(self) -> bool:
-        """Whether rows of zeros are meant."""
+        """Whether rows of zeros are allowed."""
         return self._facts.allow_zero
 
     @property
@@ -368,12 +370,12 @@ class FeatureSet(LabelledSet, ABC):
 
     @property
     def first_zero_rows(self) -> tuple[int, ...]:
-        """The first rows of zeros, ascending."""
+        """Row numbers of the first rows of zeros, ascending."""
         return self._zero_rows.first
 
     @property
     def notes(self) -> list[str]:
-        """Changes made to the values before, one line each."""
+        """Changes already made to the values, one line each."""
         return list(self._facts.notes)
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
@@ -401,8 +403,8 @@ class FeatureSet(LabelledSet, ABC):
     def read_rows(self, rows: Int64) -> NDArray[np.float32]:
         """Return single rows as float32.
 
-        The first row that is read of a chunk has the whole chunk read and verified, once per process; later rows of it
-        are read singly.
+        The first read from a chunk reads and verifies the whole chunk, once per process; later rows are read
+        individually.
 
         Parameters
         ----------
@@ -435,20 +437,20 @@ class FeatureSet(LabelledSet, ABC):
         Parameters
         ----------
         uri
-            Where to.
+            Where to write.
         chunk_rows
             Rows per chunk; about 16 MiB of features when None.
         dtype
-            ``"float32"`` or ``"float16"``; as it is when None, and then the content digest stays the same.
+            ``"float32"`` or ``"float16"``; None keeps the type, and then the content digest stays the same.
         overwrite
-            Replace a complete store that is there; not on object storage.
+            Replace an existing complete store; not on object storage.
         progress
             Called after every block.
 
         Raises
         ------
         StoreExistsError
-            If a complete store, or something else, is there.
+            If a complete store, or anything else, exists there.
         InputError
             If values overflow in float16.
         """
@@ -475,7 +477,7 @@ class FeatureSet(LabelledSet, ABC):
     def describe(self) -> dict[str, Any]:
         """Return the entry of an input in a report: uri, shape, dtype, content digest, digest of the labels alone.
 
-        Where the labels are elsewhere, as those of fused sets, it has their uri as well.
+        If the labels are stored elsewhere, as in fused sets, the entry also has their uri.
         """
         return {
             "uri": self._shown,

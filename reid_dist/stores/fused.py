@@ -139,9 +139,9 @@ def fuse(
 ) -> FeatureSet:
     """Fuse features of several models: the cosine of two items is a weighted mean of the models' cosines.
 
-    The rows of all models, each of length 1 times the square root of its weight, stand side by side in one row, and
-    are made when they are read.  Rows are rounded to float32; everything is exact for these rows.  Fuse queries and
-    gallery alike.
+    Each row is scaled to length 1, multiplied by the square root of the model's weight, and concatenated with those of
+    the other models.  Fused rows are computed when they are read and rounded to float32; everything is exact for these
+    rows.  Fuse queries and gallery in the same way.
 
     Parameters
     ----------
@@ -149,9 +149,9 @@ def fuse(
         The set whose labels are kept, or its path.  Its weight is 1 minus the sum of the others.
     others
         Sets of the same items in the same order, or their paths, each with its weight from 0 to 1.  A set of weight 0
-        is left out, and a set of weight 1 is taken as it is.
+        is left out, and a set of weight 1 is returned unchanged.
     role
-        The side, ``"query"`` or ``"gallery"``, where paths hold both.
+        The side to use, ``"query"`` or ``"gallery"``, if paths hold both.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def fuse(
     Raises
     ------
     InputError
-        If rows or labels differ, a set holds rows of zeros, or weights are out of range.
+        If rows or labels differ, a set has rows of zeros, or a weight is out of range.
     """
     own = as_feature_set(features, role)
     opened = [as_feature_set(source, role) for source, _ in others]

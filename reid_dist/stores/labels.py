@@ -586,11 +586,11 @@ class LabelledRows(LabelledSet):
     Parameters
     ----------
     pids
-        (n,) identities, whole numbers or text.
+        (n,) identities, integers or text.
     camids, item_ids, columns, image_paths
-        As `FeatureSet.from_arrays` takes them.
+        As in `FeatureSet.from_arrays`.
     uri
-        Where they come from.
+        Origin of the labels, for reports.
 
     Raises
     ------

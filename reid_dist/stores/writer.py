@@ -284,43 +284,43 @@ def _remove_leftover(uri: str) -> None:
 
 
 class FeatureWriter(StoreWriter):
-    """Append feature rows to a new store; a context manager that commits at its end and removes all on an error.
+    """Context manager that writes a new store block by block; it commits at the end and removes everything on an error.
 
-    Features are written as they come: about one chunk of them is in memory, and all labels.  The store has the content
-    digest of `FeatureSet.from_arrays` of the same rows.  Several processes, such as those of a distributed run, write
-    one store each, which `FeatureSet.concat` joins, and ``reid-dist append`` into one.
+    Features are written as they arrive: about one chunk of them and all labels are in memory.  The store has the
+    content digest of `FeatureSet.from_arrays` with the same rows.  In a distributed run, let each process write its own
+    store; join them with `FeatureSet.concat`, or into one store with ``reid-dist append``.
 
     Parameters
     ----------
     uri
         Where to write.
     dim
-        Values per row; those of the first block when None.
+        Values per row; None takes the width of the first block.
     n_rows
-        Rows to come, if known: chunks are then cut equally long, and another number of rows is an error.
+        Total number of rows, if known.  Chunks then have equal length, and any other number of rows is an error.
     dtype
-        ``"float32"`` or ``"float16"``: how features are kept.  When None, blocks of float16 are kept as they are, and
-        all others as float32.
+        Type of the stored features, ``"float32"`` or ``"float16"``.  None keeps float16 blocks and converts all others
+        to float32.
     chunk_rows
         Rows per chunk; about 16 MiB of features when None.
     allow_zero
-        Recorded in the store: whether rows of zeros are meant.
+        Whether rows of zeros are allowed; recorded in the store.
     overwrite
         Replace a complete store once the new one is complete; not on object storage.
     notes
-        Changes made to the values before, one line each.
+        Changes already made to the values, one line each.
     source
-        Where the rows come from, as JSON, for information.
+        Origin of the rows, as JSON, for information only.
 
     Attributes
     ----------
     is_committed : bool
-        Whether the store is committed, and stays after `abort`.
+        Whether the store is committed; if so, `abort` keeps it.
 
     Raises
     ------
     StoreExistsError
-        If a complete store, another writer, or something else is there.
+        If a complete store, another writer, or anything else exists there.
     InputError
         If an option or a row cannot be used.
 
@@ -381,20 +381,20 @@ class FeatureWriter(StoreWriter):
         columns: Mapping[str, ArrayLike] | None = None,
         image_paths: ArrayLike | None = None,
     ) -> None:
-        """Append rows, with their labels unless `set_labels` gives all labels at once.
+        """Append rows with their labels, unless you pass all labels to `set_labels`.
 
         Parameters
         ----------
         features
-            (rows, dim), any number of rows; also torch tensors, of any device.
+            (rows, dim), any number of rows; torch tensors on any device also work.
         pids, camids, item_ids, columns, image_paths
-            (rows,) as in `FeatureSet.from_arrays`; every block must give the same ones.
+            (rows,) as in `FeatureSet.from_arrays`; every block must have the same kinds of labels.
 
         Raises
         ------
         InputError
-            If the block has another width, other labels than earlier ones, or a value that cannot be kept, or the
-            writer has been finished.
+            If width or kinds of labels differ from earlier blocks, a value cannot be stored, or the writer has been
+            finished.
         """
         self._refuse_more()
         held = to_numpy(features)
@@ -510,12 +510,12 @@ class FeatureWriter(StoreWriter):
             array[first : first + len(block)] = block
 
     def set_labels(self, labels: Labels) -> None:
-        """Give all labels at once, as `reid_dist.stores.labels.make_labels` returns them."""
+        """Set all labels at once, as returned by `reid_dist.stores.labels.make_labels`."""
         self._refuse_more()
         self._labels = labels
 
     def finish(self) -> None:
-        """Write what is left, without committing; no rows can follow.
+        """Write the remaining rows without committing; no rows can follow.
 
         InputError if a row is not finite, labels are missing or of another length, or rows are missing.
         """

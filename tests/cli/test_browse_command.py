@@ -70,7 +70,7 @@ def test_missing_stores_are_notes(reid_dist, folder: Path, tmp_path: Path) -> No
         run = folder / "results" / "plain"
         done = reid_dist("browse", run, "--static", tmp_path / "lists")
         assert done.code == 0
-        assert "gallery.zarr is not there; name a store of it with --gallery." in done.err
+        assert "gallery.zarr is not there; pass its store with --gallery." in done.err
         done = reid_dist("browse", run, "--gallery", moved, "--static", tmp_path / "again")
         assert (done.code, "not shown" in done.err) == (0, False)
     finally:

@@ -72,7 +72,7 @@ def test_help_of_splits_names_the_comparable_published_numbers(reid_dist) -> Non
     words = " ".join(reid_dist("splits", "--help").out.split())
     assert "CMC of SYSU-MM01 ranks distinct identities" in words
     assert "add --collapse CMC:pid" in words
-    assert "rank 1 and mAP alone agree" in words
+    assert "only rank 1 and mAP agree" in words
 
 
 def test_the_names_that_help_writes_out_are_those_of_the_registries() -> None:

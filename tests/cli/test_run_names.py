@@ -104,7 +104,9 @@ def test_few_valid_queries_are_visible(reid_dist, shared_data, threads, tmp_path
     before_the_table = " ".join(done.out.partition("convention")[0].split())
     assert "WARNING: only 7 of 100 queries (7.0 %) are valid" in before_the_table
     # A caution on intervals says how few identities there are.
-    assert "7 identities are few" in " ".join(done.out.partition("convention")[2].split())
+    assert "with only 7 identities, the intervals are too narrow" in " ".join(
+        done.out.partition("convention")[2].split()
+    )
     assert "the numbers rest on" not in done.out
     page = (tmp_path / "out" / "report.html").read_text()
     assert 'class="cards warning"' in page
@@ -121,7 +123,7 @@ def test_a_normal_run_has_no_warnings(reid_dist, shared_data, threads) -> None:
     assert done.code == 0, done.err
     assert "WARNING" not in done.out
     assert "\ncaution " not in done.out
-    assert "are few" not in done.out
+    assert "too narrow" not in done.out
 
 
 def test_few_valid_queries_are_visible_in_a_sweep(reid_dist, shared_data, threads, tmp_path: Path) -> None:

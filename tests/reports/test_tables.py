@@ -194,7 +194,7 @@ def test_refusals(runs: list[Report]) -> None:
 
 def test_too_few_draws_are_noted(runs: list[Report]) -> None:
     (group,) = compare_runs(runs, metrics="mAP", n_resamples=60).groups
-    assert "60 draws cannot show one difference of so many; draw 120" in group.notes
+    assert "60 resamples are too few for so many comparisons; use 120" in group.notes
     assert [row.cells[0].letters for row in group.rows] == ["a"] * 3
 
 

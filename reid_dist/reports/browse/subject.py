@@ -161,7 +161,7 @@ def _open_side(
     except StoreNotFoundError as error:
         if place is not None:
             raise
-        notes.append(f"Labels and pictures of the {side} are not shown: {error}; name a store of it with --{side}.")
+        notes.append(f"Labels and pictures of the {side} are not shown: {error}; pass its store with --{side}.")
         return None
 
 
@@ -176,7 +176,7 @@ def _kept_rows(
         except StoreNotFoundError as error:
             notes.append(f"Labels and pictures are not shown: rows were left out of the run, and there is {error}.")
     elif query is not None or gallery is not None:
-        notes.append("Labels and pictures are not shown: rows were left out of the run, and one side is not there.")
+        notes.append("Labels and pictures are not shown: rows were left out of the run, and one side is missing.")
     return dict.fromkeys(SIDES)
 
 
@@ -193,5 +193,5 @@ def _compared(report: Report, against: Report, notes: list[str]) -> Against:
     notes.extend(f"Other conditions in {title}: {each}." for each in conditions)
     same_items = not any("gallery" in each.what for each in conditions)
     if against.topk is not None and not same_items:
-        notes.append(f"The lists of {title} are not shown: they are of another gallery.")
+        notes.append(f"The lists of {title} are not shown, because they belong to another gallery.")
     return Against(title=title, loss=-pair.difference, topk=against.topk if same_items else None)

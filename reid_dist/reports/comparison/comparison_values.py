@@ -32,7 +32,7 @@ _DIGEST_DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something in which the runs differ, and what it is in each, in words."""
+    """A property that differs between the runs, with its value in each, as text."""
 
     what: str
     baseline: str
@@ -43,7 +43,7 @@ class Difference:
 
     @property
     def arrow(self) -> str:
-        """Both values side by side, of digests their first digits."""
+        """Both values side by side; digests are shortened."""
         is_digest = "digest" in self.what or "labels" in self.what
         before, after = (value[: _DIGEST_DIGITS if is_digest else None] for value in (self.baseline, self.candidate))
         return f"{self.what}: {before} -> {after}"
@@ -90,7 +90,7 @@ class Untested(StrEnum):
             Untested.OTHER_LEVEL: (
                 "no mean of values per query, and its intervals in the runs are of another level or unit"
             ),
-            Untested.FEW_UNITS: "fewer than two identities or queries to draw from",
+            Untested.FEW_UNITS: "fewer than two identities or queries to resample",
         }[self]
 
 
@@ -107,28 +107,28 @@ class ChangedQuery:
 
 @dataclass(frozen=True, slots=True)
 class MetricComparison:
-    """One metric of both runs.
+    """One metric in both runs.
 
     Attributes
     ----------
     name
-        Of the metric.
+        Name of the metric.
     baseline, candidate
-        Its values, as the reports have them; NaN where a run has none.
+        Its values in both reports; NaN if a run has none.
     difference
-        Candidate - baseline; where there is a test, the mean over the paired queries.
+        Candidate - baseline; with a test, the mean over the paired queries.
     interval
-        Of the difference; None without a test.
+        Interval of the difference; None without a test.
     p_value
-        Two-sided, of the hypothesis that nothing changed; None without a paired test.
+        Two-sided p-value under the hypothesis of no change; None without a paired test.
     verdict
         ``better``, ``worse``, ``same`` or ``undecided``, see :mod:`reid_dist.reports.verdicts`; None without a test.
     untested
-        Why there is no test; None where there is one.
+        Why there is no test; None if there is one.
     n_gained, n_lost
-        Paired queries whose value rose and fell.
+        Numbers of paired queries whose value rose and fell.
     gained, lost
-        Those that rose and fell most, the largest change first, then by row.
+        Queries whose value rose and fell most, the largest change first, then by row.
     """
 
     name: str
@@ -147,24 +147,24 @@ class MetricComparison:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Comparison(Result):
-    """Two runs compared.
+    """Comparison of two runs.
 
     Attributes
     ----------
     identical
-        Whether the result digests are equal: the same result, to the last bit.
+        Whether the result digests are equal, that is, all values are bit-identical.
     metrics
         One entry for each metric that both runs have.
     options
-        What is compared: features, distance, expansion, re-ranking, version, where they differ.
+        Differences that are compared on purpose: features, distance, expansion, re-ranking, version.
     conditions
-        What should have been equal and is not; empty unless ``allow_different`` let it pass.
+        Differences that should not exist; empty unless ``allow_different`` is set.
     level, unit, n_resamples, seed, minimum_effect
-        As they were requested.
+        As requested.
     n_query, n_paired, n_units
-        Queries of each run; those that are paired; identities (or queries) that were resampled.
+        Numbers of queries of each run, of paired queries, and of resampled identities (or queries).
     names
-        Of baseline and candidate in tables.
+        Names of baseline and candidate in tables.
     baseline_digest, candidate_digest
         Result digests.
     notes
@@ -195,11 +195,11 @@ class Comparison(Result):
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """Names of the metrics for which the data show neither a change nor its absence."""
+        """Names of the metrics whose verdict is undecided."""
         return tuple(metric.name for metric in self.metrics if metric.verdict == UNDECIDED)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain Python values; what is not a finite number is None."""
+        """Return the comparison as plain Python values; numbers that are not finite become None."""
         described: dict[str, Any] = plain(asdict(self))
         # One run may be named in several ways.
         del described["names"]
@@ -259,7 +259,7 @@ class Comparison(Result):
         for role, name, digest in zip(("baseline", "candidate"), self.names, digests, strict=True):
             yield Note(f"{name} ({digest[:_DIGEST_DIGITS]})", role)
         if self.identical:
-            yield Note("identical: the same result, to the last bit", "")
+            yield Note("identical: all values are bit-identical", "")
         yield Note(f"{integer(self.n_paired)} paired of {integer(self.n_query)}", "queries")
         for title, differences in (("compared", self.options), ("differs", self.conditions)):
             yield from (Note(each.arrow, title) for each in differences)
@@ -267,14 +267,14 @@ class Comparison(Result):
         yield from notes_of((), self.notes)
 
     def changed_queries(self, *, every_metric: bool = False) -> Iterator[Table]:
-        """Yield tables of the queries that changed most under the first metric that is tested, or under each."""
+        """Yield tables of the queries that changed most under the first tested metric, or under each."""
         tested = [metric for metric in self.metrics if not metric.untested]
         for metric in tested if every_metric else tested[:1]:
             queries = [*(("lost", each) for each in metric.lost), *(("gained", each) for each in metric.gained)]
             if queries:
                 yield Table(
-                    title=f"{metric.name}: {metric.n_lost:,} queries lost, {metric.n_gained:,} gained; those that "
-                    "changed most",
+                    title=f"{metric.name}: {metric.n_lost:,} queries lost, {metric.n_gained:,} gained; the largest "
+                    "changes",
                     columns=[
                         Column("", Kind.NAME),
                         *(Column(head) for head in ("query row", "pid", "camera", "baseline", "candidate", "change")),

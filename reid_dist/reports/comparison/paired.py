@@ -53,31 +53,31 @@ def compare(
     n_changed: int = 5,
     names: Sequence[str] = ("baseline", "candidate"),
 ) -> Comparison:
-    """Compare two runs over the same queries.
+    """Compare two runs on the same queries.
 
     Parameters
     ----------
     baseline, candidate
         The runs.
     metrics
-        Names; None for all that both runs have.  A metric that a report does not list is taken from its per-query
+        Names; None for all common ones.  A metric that a report does not list is taken from its per-query
         values, if it has them.
     level
         Confidence level of the intervals, between 0 and 1.
     n_resamples, seed
-        Of the bootstrap and of the permutation test.
+        Number of resamples of the bootstrap and the permutation test, and their random seed.
     unit
         Resampling unit: ``identity`` or ``query``.
     minimum_effect
-        Smallest change of interest of a metric, as a share (0.005 is half a point).  Smaller ones are never called
-        better or worse; an interval wholly inside ± this share is called same.
+        Smallest change of interest of a metric, as a share (0.005 is half a point).  Smaller changes are never called
+        better or worse; if the whole interval lies within ± this share, the verdict is same.
     allow_different
-        Compare although protocol or gallery differ, or labels of the queries beyond pid and camid; the differences
-        are in ``conditions``.  Where the runs disagree which queries are valid, those valid in both are paired.
+        Compare even if protocol or gallery differ, or query labels other than pid and camid; the differences are listed
+        in ``conditions``.  If different queries are valid, those valid in both runs are paired.
     n_changed
-        How many queries to name that gained most, and that lost most.
+        Number of queries to list that gained most, and that lost most.
     names
-        Of both runs, for tables.
+        Names of both runs, for tables.
 
     Raises
     ------

@@ -16,8 +16,9 @@ from reid_dist.reports.tabular.table import Column, Kind, Table
 from reid_dist.reports.words import metric_value
 
 _CAPTIONS = {
-    PRECISION_RECALL: "Precision at each recall: the best from there on (interpolated), mean over queries.",
-    DET: "False rejects against false accepts; the nearer to the lower left, the better.",
+    PRECISION_RECALL: "Interpolated precision at each recall (the best at this or any higher recall), mean over "
+    "queries.",
+    DET: "False rejects against false accepts; closer to the lower left is better.",
     ROC: "True accepts against false accepts.",
 }
 
@@ -70,7 +71,11 @@ def _charts(table: TableData, group: Group) -> Iterator[dict[str, Any]]:
         having = {run: report for run, report in runs.items() if has_curve(report, DISTRACTORS, metric)}
         if having:
             chart = curve_chart(DISTRACTORS, having, metric)
-            yield {"chart": chart, "caption": "Relevant and junk rows are there from the start.", "table": None}
+            yield {
+                "chart": chart,
+                "caption": "Relevant and junk rows are in the gallery from the start.",
+                "table": None,
+            }
 
 
 def _moved(group: Group, moved: MovedQueries) -> dict[str, Any]:

@@ -30,7 +30,7 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class RunTable(TableData, Result):
-    """Metrics of many runs, and their texts; the fields are those of `TableData`."""
+    """Metrics of many runs in several formats; the fields are those of `TableData`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
@@ -59,30 +59,30 @@ class RunTable(TableData, Result):
     def to_markdown(self, *, notes: str = "full", intervals: bool = False, letters: bool = False) -> str:
         """Return one pipe table per group; the best values are bold, marks are superscripts.
 
-        Marks are a dagger beside what does not differ from the best, or with `letters` those of all runs; `notes` are
-        ``none``, ``short`` (what marks and intervals are) or ``full``.
+        A dagger marks values that do not differ significantly from the best; `letters` marks all runs by letters
+        instead.  `notes` is ``none``, ``short`` (explains marks and intervals) or ``full``.
         """
         return ShownRuns(self, intervals, letters).to_markdown(notes=notes)
 
     def to_latex(self, *, notes: str = "full", intervals: bool = False, letters: bool = False) -> str:
-        """Return one ``tabular`` per group for a document that loads ``booktabs``, with its notes below it.
+        """Return one ``tabular`` per group with its notes below; load ``booktabs`` in your document.
 
-        Parameters are as of `to_markdown`.
+        Parameters are as in `to_markdown`.
         """
         return ShownRuns(self, intervals, letters).to_latex(notes=notes)
 
     def to_html(self, *, letters: bool = False) -> str:
         """Return a page: tables with intervals, curves of all runs of a group in one chart, queries that changed.
 
-        `letters` is as of `to_markdown`.
+        `letters` is as in `to_markdown`.
         """
         return ShownRuns(self, letters=letters).to_html()
 
     def plot(self, curve: str = "CMC", ax: Any = None, *, metric: str | None = None) -> tuple[Any, Any]:
         """Draw a curve of all runs with matplotlib, and return figure and axes.
 
-        Runs of different groups, whose values do not compare, have the title of their group beside their name.
-        Parameters and errors are those of `Report.plot`.
+        Values of different groups are not comparable, so the legend shows the title of each group.  Parameters and
+        errors are those of `Report.plot`.
         """
         runs: dict[str, ReportData] = {}
         for group in self.groups:

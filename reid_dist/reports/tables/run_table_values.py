@@ -124,9 +124,9 @@ class TableData:
     metrics
         Names of the columns.
     groups
-        Runs that can be compared with each other, in the order of their first runs.
+        Groups of comparable runs, in the order of their first runs.
     level, unit, n_resamples, seed
-        Confidence level of the intervals; resampling unit; number of resamples; seed.
+        Confidence level of the intervals, resampling unit, number of resamples, and random seed.
     notes
         Remarks on the choice of metrics, and on what letters and intervals mean.
     """

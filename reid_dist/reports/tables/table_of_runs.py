@@ -53,33 +53,33 @@ def compare_runs(
 ) -> RunTable:
     """Put the metrics of many runs into one table, with the significance of their differences.
 
-    Runs that differ in protocol, queries, gallery or labels are in groups of their own; only within a group are values
-    compared.  Two runs of a group differ in a metric where the larger of two p-values, paired bootstrap and sign-flip
-    test, both by identity, is below 1 - `level` after Holm's correction for all pairs of the group.
+    Runs that differ in protocol, queries, gallery or labels go into separate groups; values are compared only within a
+    group.  Two runs of a group differ in a metric if the larger p-value of paired bootstrap and sign-flip test, both by
+    identity, is below 1 - `level` after Holm's correction for all pairs of the group.
 
     Parameters
     ----------
     reports
         Reports, or output directories of runs.
     names
-        One for each run; None for the names under which they were evaluated, or of their directories.
+        One for each run; None for the names given at evaluation, or those of the directories.
     metrics
-        Names; None for all that all runs have.
+        Names; None for all common ones.
     level
-        Confidence level of the intervals; 1 - `level` is the level of the tests.
+        Confidence level of the intervals; the tests use 1 - `level`.
     n_resamples, seed
-        Of the bootstrap and of the sign-flip test.
+        Number of resamples of the bootstrap and the sign-flip test, and their random seed.
     unit
         Resampling unit: ``identity`` or ``query``.
     pictures
-        For groups of two runs with lists, collect pictures of the queries that changed most, for the page.
+        Collect pictures of the queries that changed most, for the page, in groups of two runs with lists.
     image_root
-        Where relative paths of pictures start; None for where one of the two runs says.
+        Base directory of relative picture paths; None for that of one of the two runs.
 
     Raises
     ------
     InputError
-        For no run, or another number of names.
+        If there is no run, or if the number of names differs.
     UnknownNameError
         For a metric that no run has.
     """
@@ -325,5 +325,5 @@ def _notes(
     if len(reports) > 1:
         n_pairs = math.comb(len(reports), 2)
         if (needed := math.ceil(2 * n_pairs / (1 - draws.level))) > draws.n_resamples:
-            yield f"{integer(draws.n_resamples)} draws cannot show one difference of so many; draw {integer(needed)}"
+            yield f"{integer(draws.n_resamples)} resamples are too few for so many comparisons; use {integer(needed)}"
     yield from map(str, few_units(n_units, draws.unit))

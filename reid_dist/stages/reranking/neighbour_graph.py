@@ -81,18 +81,18 @@ class _StoredRows(StoredGraph):
 
 
 class NeighbourGraph:
-    """k-reciprocal graph of a set among itself; made by `reid_dist.k_reciprocal_graph`, or opened.
+    """k-reciprocal graph within one set; create it with `reid_dist.k_reciprocal_graph`, or open a saved one.
 
     Attributes
     ----------
     n_items
         Number of rows of the set.
     n_entries
-        Number of stored weights of all rows together.
+        Number of stored weights over all rows.
     k
-        Length of a neighbour list, the item itself counted.
+        Length of a neighbour list, including the item itself.
     rerank, distance, inputs
-        Parameters of the re-ranking, distance, and features with their digest.
+        Parameters of the re-ranking, the distance, and the features with their digest.
     """
 
     def __init__(
@@ -113,13 +113,13 @@ class NeighbourGraph:
         Raises
         ------
         StoreNotFoundError, IncompleteStoreError, StoreError, DamagedStoreError
-            If there is none, or it is incomplete or damaged.
+            If it does not exist, is incomplete, or is damaged.
         """
         stored = _StoredRows.open(uri)
         return cls(stored, stored.entry)
 
     def save(self, uri: str | os.PathLike[str], *, overwrite: bool = False) -> NeighbourGraph:
-        """Write the graph to a Zarr group, piece by piece, and return the stored one.
+        """Write the graph to a Zarr group in pieces, and return the stored graph.
 
         The group holds ``indptr``, ``indices``, ``weights``, ``neighbours/index`` and ``neighbours/distance``, and a
         manifest of parameters, inputs and digests, which is written last.
@@ -138,7 +138,7 @@ class NeighbourGraph:
         return NeighbourGraph.open(uri)
 
     def read(self, start: int, stop: int) -> GraphPiece:
-        """Read a range of rows: weights and lists.
+        """Read the weights and lists of a range of rows.
 
         Raises
         ------
@@ -179,12 +179,12 @@ class NeighbourGraph:
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Weights of `indices`, after the mean over k2 items, shape (n_entries,), float64."""
+        """Weights of `indices` after averaging over k2 items, shape (n_entries,), float64."""
         return self._whole.value
 
     @functools.cached_property
     def lists(self) -> Neighbours:
-        """Neighbour lists by (canonical distance, row), each item first in its own: ``index`` and ``distance``."""
+        """Lists ``index`` and ``distance``, sorted by (canonical distance, row); each item is first in its own list."""
         pieces = [self._rows.read(rows) for rows in cut_rows(self.n_items, PIECE_ROWS)]
         index = np.concatenate([piece.neighbours for piece in pieces]).astype(np.int64)
         return Neighbours(index, np.concatenate([piece.distances for piece in pieces]))
@@ -208,7 +208,7 @@ class NeighbourGraph:
 
 
 def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = None) -> NDArray[np.float64]:
-    """Compute the Jaccard distances of some items to others, as dense rows for small sets.
+    """Compute Jaccard distances between items as dense rows, for small sets.
 
     Parameters
     ----------

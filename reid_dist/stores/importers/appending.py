@@ -34,10 +34,10 @@ def append(
 ) -> FeatureSet:
     """Append the rows of a source to a feature store, in bounded memory.
 
-    The store has the content digest that it would have if it had been made of all rows at once; texts of identities
-    and cameras are numbered anew over all of them.  Until the append ends, readers see the old store, and so they do
-    afterwards where they have opened it before.  A process that is killed leaves the old store or the new one.  Written
-    are the new rows, the last chunk of the old ones if it is not full, and all labels.
+    The store then has the same content digest as one written from all rows at once; identities and cameras given as
+    text are renumbered over all rows.  Readers see the old store until the append ends; those that opened it earlier
+    continue to see it.  If the process is killed, either the old or the new store remains.  Only the new rows, the last
+    old chunk if it is not full, and all labels are written.
 
     Rows are then in several arrays of Zarr, of which another program that opens ``features`` sees only the first: give
     it what `ingest` makes of the store, which has one.
@@ -45,20 +45,19 @@ def append(
     Parameters
     ----------
     store
-        The store; on object storage, two appends at once are not made to wait: one of them fails and changes nothing.
+        The store.  On object storage, there is no lock: one of two simultaneous appends fails and changes nothing.
     source
-        A file or store of any known format with a single set.
+        A file or store of any supported format with a single set.
     names, format_name
         As in `ingest`.
     dtype
-        That of the store, to which new rows are rounded; rows that would be rounded are refused when None.
+        Type to round the new rows to, which must be that of the store; None refuses rows that would be rounded.
     allow_zero
         Keep rows of zeros; they are refused otherwise, unless the store was made with them.
     progress
         Called after every block of rows.
     **labels
-        Sources of labels, as in `ingest`; `drop_duplicates` compares the rows of the source with each other, and not
-        with those of the store.
+        Sources of labels, as in `ingest`; `drop_duplicates` compares the rows of the source only with each other.
 
     Returns
     -------
@@ -68,10 +67,10 @@ def append(
     Raises
     ------
     StoreNotFoundError, StoreExistsError, StoreError
-        As reading and writing do.
+        If the source cannot be read, or the store cannot be written.
     InputError
-        If the rows or labels cannot be used, or dimension, dtype, labels or the lengths of rows differ from those of
-        the store.
+        If the rows or labels cannot be used, or if dimension, dtype, kinds of labels or row lengths do not match the
+        store.
 
     Examples
     --------

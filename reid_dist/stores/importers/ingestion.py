@@ -102,67 +102,69 @@ def ingest(
 ) -> list[FeatureSet]:
     """Read a source in bounded memory and write it to feature stores.
 
-    A source with a query and a gallery becomes ``output/query.zarr`` and ``output/gallery.zarr``, text identities
-    numbered over both; so does a single set with a number of queries or with columns ``is_query`` and ``is_gallery``.
-    One with a single set becomes one store at `output`.  On any error nothing is left behind.
+    A source with query and gallery becomes ``output/query.zarr`` and ``output/gallery.zarr``; text identities are
+    numbered over both.  A single set with `num_query` or with columns ``is_query`` and ``is_gallery`` is split in the
+    same way.  Any other single set becomes one store at `output`.  On an error, no files remain.
 
     Parameters
     ----------
     source
-        A file or store of any known format, or a folder or glob of files.
+        A file or store of any supported format, or a folder or glob of files.
     output
         Where to write.
     names
-        Names of the arrays, where they are not customary ones.
+        Names of the arrays, if they differ from the common ones.
     format_name
-        The format; found by the bytes of the file or by its suffix when None.
+        The format; None detects it from the content or the suffix of the file.
     pids_file, camids_file
-        ``.npy``, or text with one label per line, for a source that holds a single set; in place of an array, hence
-        not together with its name.
+        ``.npy``, or text with one label per line, for a source with a single set.  Do not also name an array for the
+        same label.
     labels_file
-        A table of labels, one row per row of features: CSV, parquet or any known format, a data frame of pandas or
-        polars, or an Arrow table; its columns under customary names (``label``, ``path``, ``camera``, ``split``,
+        A table of labels with one row per feature row: CSV, parquet or any supported format, a pandas or polars data
+        frame, or an Arrow table.  Its columns have common names (``label``, ``path``, ``camera``, ``split``,
         ``is_query``, ``is_gallery``).
     names_file
-        Text with one name of an image per line; labels are read from the names.
+        Text with one image name per line; labels are read from the names.
     layout
-        The data set whose names and lists these are, by its name in ``reid-dist list layouts``; ``"market1501"`` when
-        None.  Its folders and lists also choose query and gallery, where they hold both.
+        Data set whose naming rules and lists apply, from ``reid-dist list layouts``; None for ``"market1501"``.  Its
+        folders and lists also split query and gallery, if they contain both.
     pattern
-        In place of a layout: a regular expression with the groups ``pid`` and ``camid``, searched in the base name of
-        an image, or in its path if it holds a ``/``.  Any other group is a label column of whole numbers.
+        Instead of a layout: a regular expression with the groups ``pid`` and ``camid``, searched in the base name of an
+        image, or in its path if the expression contains a ``/``.  Any other group becomes a column of integer labels.
     words
-        By group of the layout or pattern: texts and the whole numbers that they denote, such as
+        For each group of the layout or pattern, a mapping from text to integers, such as
         ``{"modality": {"rgb": 1, "ir": 2}}``, or ``{"pid": {"unknown": -1}}`` for junk.
     lists
-        Lists of the data set with labels, in the form of the layout.  Images are found in them by name; where there
-        are no names, their records are the rows in their order.
+        Label lists of the data set, in the format of the layout.  Images are looked up by name; without names, the
+        records must be in row order.
     query_lists, gallery_lists
-        Lists of the images that are queries, and of those of the gallery; when one is empty, it is all others.
+        Lists of the query images and of the gallery images.  If only one side has a list, the other side is all other
+        images.
     query_folders, gallery_folders
-        Folders of the images that are queries, and of those of the gallery, likewise; ``"test/C"`` is a folder ``C`` in
-        a folder ``test``.
+        Folders of the query images and of the gallery images, in the same way; ``"test/C"`` is a folder ``C`` in a
+        folder ``test``.
     num_query
-        Number of queries of a single set, which come first; its entry ``num_query`` when None.
+        Number of queries at the beginning of a single set; None reads the entry ``num_query``, if there is one.
     chunk_rows
         As in `FeatureSet.save`.
     dtype
-        ``"float32"`` or ``"float16"``; float16 sources stay float16 when None, all others become float32.
+        ``"float32"`` or ``"float16"``; None keeps float16 and converts all others to float32.
     drop_pids
-        Identities whose rows are left out; a note gives their number.
+        Identities to leave out; a note gives the number of rows.
     exclude
         Lists of rows to leave out, by number, item id or image path; see `reid_dist.stores.importers.exclusion`.  Notes
-        give the number of rows, and entries that name none.
+        give the number of rows, and entries that match no row.
     drop_duplicates
         ``"item_ids"``, ``"image_paths"`` or ``"features"``: keep the first of all rows of a set that share an item id
-        or an image path, or whose features are the same bits, and leave the others out; a note gives their number.
-        Rows of several identities or cameras are no duplicates, and are refused.
+        or an image path, or whose features are bit-identical, and leave out the others; a note gives their number.
+        Repeats with a different identity or camera are refused.
     left_out
-        Where every row that these two leave out, and every entry that names none, is written as CSV.
+        CSV file to write, with all rows that `exclude` and `drop_duplicates` leave out and all entries that match no
+        row.
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite
-        Replace complete stores, all of them once all successors are complete; not on object storage.
+        Replace complete stores, once all new stores are complete; not on object storage.
     progress
         Called after every block of rows.
 
@@ -174,7 +176,8 @@ def ingest(
     Raises
     ------
     StoreNotFoundError, StoreExistsError, StoreError, InputError
-        As reading and writing do; zero rows without `allow_zero` are an InputError.
+        If the source cannot be read or the stores cannot be written; InputError also for zero rows without
+        `allow_zero`.
     """
     root = canonical_uri(output)
     options = LabelOptions(names=ArrayNames.of(names), **labels)

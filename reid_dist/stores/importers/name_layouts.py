@@ -210,7 +210,7 @@ for _each_layout in (
     NameLayout(
         name="msmt17",
         summary="0000/0000_000_01_0303morning_0015_0.jpg: pid, image, camera from 1; lists: list_query.txt and "
-        "list_gallery.txt, a name and its pid a line",
+        "list_gallery.txt, a name and its pid per line",
         source=f"Wei et al., CVPR 2018; {_TORCHREID}image/msmt17.py",
         patterns=_patterns(r"^(?P<pid>[0-9]{4})_[0-9]{3}_(?P<camid>[0-9]{2})_[0-9]{4}"),
         line=re.compile(r"(?P<name>.*\S)\s+(?P<pid>[0-9]+)"),
@@ -293,7 +293,7 @@ for _each_layout in (
     NameLayout(
         name="regdb",
         summary="Visible/285/male_back_v_05528_285.bmp: pid (folder), camera as modality (1 visible, 2 thermal); sides "
-        "by --query-list idx/test_visible_1.txt and --gallery-list idx/test_thermal_1.txt, a name and a label a line",
+        "by --query-list idx/test_visible_1.txt and --gallery-list idx/test_thermal_1.txt, a name and a label per line",
         source=f"Nguyen et al., Sensors 2017; {_LLCM}",
         patterns=_patterns(
             r"(?:^|/)(?=(?P<modality>Visible|Thermal))(?P<camid>Visible|Thermal)/(?P<pid>[0-9]+)/[^/]+$"
@@ -323,7 +323,7 @@ for _each_layout in (
     ),
     NameLayout(
         name="vehicleid",
-        summary="0000001.jpg; list: test_list_800.txt, an image without suffix and its pid a line; no cameras; "
+        summary="0000001.jpg; list: test_list_800.txt, an image without suffix and its pid per line; no cameras; "
         "galleries of one image per pid: `reid-dist splits`",
         source=f"Liu et al., CVPR 2016; {_FAST_REID}vehicleid.py",
         first_camera=None,
@@ -333,7 +333,7 @@ for _each_layout in (
     ),
     NameLayout(
         name="veri_wild",
-        summary="images/00001/000001.jpg; list: vehicle_info.txt, id/image;camera;… a line; sides by --query-list "
+        summary="images/00001/000001.jpg; list: vehicle_info.txt, id/image;camera;… per line; sides by --query-list "
         "test_3000_query.txt --gallery-list test_3000.txt",
         source=f"Lou et al., CVPR 2019; {_FAST_REID}veriwild.py",
         patterns=_patterns(r"(?:^|/)(?P<pid>[0-9]+)/[^/]+$"),

@@ -146,7 +146,7 @@ def test_too_many_lines_are_left_to_the_table():
     chart = chart_of(many)
     assert len(lines_of(chart)) == 8
     assert "alpha 39" in dict(chart.legend)
-    assert "Shown are the 8 lines of 40" in many.to_html()
+    assert "The 8 of 40 lines" in many.to_html()
 
 
 @pytest.mark.quick_cases(6)

@@ -337,7 +337,7 @@ def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path
     assert math.isclose(json.loads(both.out)["metrics"]["mAP"]["difference"], difference)
     table = reid_dist("compare", f"{nights}#1:{NAME}", f"{nights}#1:{NAME}", "--resamples", 200)
     assert table.code == 0
-    assert "identical: the same result" in table.out
+    assert "identical: all values are bit-identical" in table.out
     assert "nightly.db#1:resnet50" in "".join(table.out.split())
 
 

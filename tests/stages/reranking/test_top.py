@@ -149,7 +149,7 @@ def test_one_digest(monkeypatch, tmp_path):
 
     expected = run()
     assert (
-        "top: the 40 nearest gallery items of each query are re-ranked, junk items counted; the rest in plain order"
+        "top: the 40 nearest gallery items of each query, junk included, are re-ranked; the rest keep their order"
         in (expected[2])
     )
     for chunk in (7, 64):
