@@ -18,7 +18,7 @@ def joined(text: str) -> str:
 def test_one_file_twice_is_led_to_same_set(reid_dist, shared_data, threads, tmp_path: Path) -> None:
     source = shared_data("veri776_sample.npz")
     reid_dist("evaluate", source, source, "--cluster", threads).assert_refused(
-        "use the protocol 'same_set': query and gallery are the same set"
+        "use the protocol 'same_set'", "query and gallery are the same set"
     )
     output = tmp_path / "out"
     done = reid_dist("evaluate", source, source, "--protocol", "no_cameras", "--cluster", threads, "--output", output)

@@ -63,7 +63,7 @@ def test_refusals(reid_dist, folders: list[Path], tmp_path: Path) -> None:
     reid_dist("table", *folders, "--metric", "nope").assert_refused("nope")
     outcome = reid_dist("table", *folders, "--output", tmp_path / "x")
     assert outcome.code == 2
-    assert "the name x does not say in which form to write; add --format" in outcome.err
+    assert "x does not say in which form to write; add --format" in outcome.err
     assert reid_dist("table", *folders, "--json", "--format", "csv").code == 2
 
 

@@ -91,7 +91,7 @@ def test_by_hand():
 
 def test_queries_of_unknown_identities_are_needed():
     near, far = line([1, 2], [1, 2]), line([1, 2, 3], [1, 2, 2])
-    with pytest.raises(InputError, match="BAUS@T=x needs queries whose identity has no row in the gallery"):
+    with pytest.raises(InputError, match="BAUS@T=x needs queries whose identity is not in the gallery"):
         evaluate(near, far, protocol="no_cameras", distance="euclidean", metrics="BAUS@T=3")
 
 

@@ -435,10 +435,10 @@ def test_labels_that_are_not_there():
     without_columns, without_cameras = (LabelledRows(query.pids, camids) for camids in (np.zeros(30, int), None))
     far = gallery.labels()
     by_clothes = compose_protocol("mine", base="market1501", junk=[["pid", "cloth"]])
-    with pytest.raises(InputError, match="reads the label column 'cloth', and query and gallery have none; columns t"):
+    with pytest.raises(InputError, match="reads the label column 'cloth', and query and gallery have none"):
         evaluate_distances(given, query.labels(), far, protocol=by_clothes)
     by_clothes = compose_protocol("mine", junk=[["pid", "clothes"]])
-    with pytest.raises(InputError, match="label column 'clothes', and query has none; columns there: clothes, view"):
+    with pytest.raises(InputError, match=r"(?s)column 'clothes', and query has none.*columns there: clothes, view"):
         evaluate_distances(given, without_columns, far, protocol=by_clothes)
     for parts in (
         {"query_cameras": [1]},
@@ -448,7 +448,7 @@ def test_labels_that_are_not_there():
     ):
         with pytest.raises(InputError, match="protocol 'mine' needs camids, and query has none"):
             evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", **parts))
-    with pytest.raises(InputError, match="known by its item id or image path, and query has no item ids"):
+    with pytest.raises(InputError, match="needs item_ids or image_paths, and query has no item ids"):
         evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", junk=[["item_id"]]))
 
 

@@ -499,7 +499,7 @@ def test_edges_of_extreme_distances():
         ({"thresholds": [math.inf]}, "finite"),
         ({"far": ["2"]}, "^FAR is a number from 0 to 1, found .2.$"),
         ({"fpir": ["x"]}, "^FPIR is a number"),
-        ({"fpir": ["0.1"]}, "every query's pid has one"),
+        ({"fpir": ["0.1"]}, "needs queries whose identity is not in the gallery"),
         *(
             ({name: value}, f"^{name} has no effect on operating points, .*; leave it out$")
             for name, value in {

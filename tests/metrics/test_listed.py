@@ -348,7 +348,7 @@ def test_precision_of_the_found_has_no_bounds_at_best_and_worst():
     true = found_metric(3).values(case.rank(4).best)[0]
     best, worst = found_metric(3).values(listed.best)[0], found_metric(3).values(listed.worst)[0]
     assert true < min(best, worst)
-    with pytest.raises(InputError, match=r"use mAP_found@1 or mAP@3, or keep longer lists"):
+    with pytest.raises(InputError, match=r"keep longer ones, or use mAP_found@1 or mAP@3"):
         split_metrics(["mAP", found_metric(3)], listed)
     assert metric_bounds(found_metric(1), listed).exact
 

@@ -173,9 +173,9 @@ def test_a_note_gives_the_reason_for_no_pictures(
     assert "Pillow is not installed" in collect().note
     for paths in ({}, {"query": images(None), "gallery": images(None)}):
         made = collect(without_lists, **paths)
-        assert "no top-k lists were kept" in made.note
+        assert "the run has no top-k lists" in made.note
     page = dataclasses.replace(without_lists, pictures=made).to_html()
-    assert "no top-k lists were kept" in section(page, "pictures")
+    assert "the run has no top-k lists" in section(page, "pictures")
     assert "img-src" not in page
 
 

@@ -288,7 +288,7 @@ def test_conventions_in_words(
 
 def test_advice_for_lists_differs_from_advice_for_labels(make_report: Callable[..., Report]) -> None:
     plain = make_report(n_query=50, n_invalid=5)
-    assert "number their identities alike" in plain.to_html()
+    assert "both use the same identity numbers" in plain.to_html()
     listed = dataclasses.replace(plain, protocol={"name": "oxford", "ground_truth": {"entries": {"good": 3}}})
     assert "The ground truth lists no relevant row" in listed.to_html()
     assert "number their identities alike" not in listed.to_html()

@@ -333,11 +333,11 @@ def test_rows_that_are_not_finite_are_those_of_a_side(tmp_path: Path, role: str)
 def test_a_file_of_distances_leads_to_the_option(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", distmat=np.ones((3, 4)), query_pids=np.arange(3), gallery_pids=np.arange(4))
     with pytest.raises(
-        InputError, match=r"no features, and an array 'distmat' .* --distances FILE. .evaluate_distances"
+        InputError, match=r"(?s)no features, and an array 'distmat' .* --distances FILE.*evaluate_distances"
     ):
         ingest(tmp_path / "a.npz", tmp_path / "out")
     np.savez(tmp_path / "b.npz", distractors=np.ones((3, 4)))
-    with pytest.raises(InputError, match="found no features; name them"):
+    with pytest.raises(InputError, match=r"found no features in .*; name the array"):
         ingest(tmp_path / "b.npz", tmp_path / "out")
 
 

@@ -263,7 +263,8 @@ def test_names_that_do_not_fit_are_counted_and_the_first_ten_shown(reid_dist: An
     assert count in refused.err
     shown = [f"row {1 + row}: 'IMG_{row}.jpg'" for row in range(min(n, 10))]
     more = f" and {n - 10} more" if n > 10 else ""
-    assert ", ".join(shown) + more + "; choose the layout" in refused.err
+    for each in [*shown, more.strip()]:
+        assert each in refused.err
     assert not (tmp_path / "out").exists()
 
 
@@ -294,12 +295,13 @@ def test_names_of_many_blocks_come_back(tmp_path: Path) -> None:
 
 def test_a_group_that_holds_nothing_does_not_fit(tmp_path: Path) -> None:
     names = ["n12-3.jpg", "n-4.jpg", "n13.jpg", "n14-5.jpg"]
-    for more, unfit in (([], ""), (["m15-6.jpg"], ", row 4: 'm15-6.jpg'")):
+    for more, unfit in (([], []), (["m15-6.jpg"], ["row 4: 'm15-6.jpg'"])):
         features, listed = write_features(tmp_path, [*names, *more])
         with pytest.raises(InputError) as refused:
             open_features(features, names_file=listed, pattern="^n(?P<pid>[0-9]*)(?:-(?P<camid>[0-9]))?")
         assert f"{2 + len(more)} of {4 + len(more)} names do not fit" in str(refused.value)
-        assert f": row 1: 'n-4.jpg', row 2: 'n13.jpg'{unfit}; choose" in str(refused.value)
+        shown = [part for line in refused.value.details for part in line.split(", ") if part.startswith("row ")]
+        assert shown == ["row 1: 'n-4.jpg'", "row 2: 'n13.jpg'", *unfit]
 
 
 @pytest.mark.parametrize(
@@ -408,7 +410,7 @@ def test_sides_of_a_source_with_labels_of_its_own(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--query-folder chooses rows by names of images, and there are none"):
         ingest(tmp_path / "b.npz", tmp_path / "c", query_folders=["a"])
     np.savez(tmp_path / "c.npz", qf=np.ones((1, 2)), q_pids=[1], gf=np.ones((1, 2)), g_pids=[1])
-    with pytest.raises(InputError, match=r"holds query and gallery.* and --query-folder was given"):
+    with pytest.raises(InputError, match=r"holds query and gallery, and these are for a single set: --query-folder"):
         ingest(tmp_path / "c.npz", tmp_path / "c", query_folders=["a"])
 
 
@@ -439,7 +441,7 @@ def test_training_images_are_no_other_rows(tmp_path: Path) -> None:
 def test_rows_in_no_folder_of_a_layout_are_not_guessed(tmp_path: Path) -> None:
     names = ["query/0001_c1s1_1_00.jpg", "bounding_box_test/0001_c2s1_1_00.jpg", "images/0000_c1s1_1_00.jpg"]
     features, listed = write_features(tmp_path, names)
-    with pytest.raises(InputError, match=r"1 row of 3 is in no set of the layout market1501.*row 2: 'images/0000"):
+    with pytest.raises(InputError, match=r"(?s)1 row of 3 is in no set of the layout market1501.*row 2: 'images/0000"):
         ingest(features, tmp_path / "out", names_file=listed, layout="market1501")
     folders = {"query_folders": ["query"], "gallery_folders": ["bounding_box_test", "images"]}
     stores = ingest(features, tmp_path / "out", names_file=listed, layout="market1501", **folders)

@@ -210,8 +210,7 @@ def test_a_run_that_was_cut_short_goes_on(reid_dist: Any, sides: Sides, bucket: 
 def test_a_report_stays_on_this_machine(reid_dist: Any, bucket: Bucket, words: tuple[str, ...]) -> None:
     name, *options = words
     done = reid_dist(name, bucket.uri("q"), bucket.uri("g"), *options, "--output", "s3://bucket/out")
-    assert done.code == 2
-    assert done.err.strip().endswith("a report is kept in a local directory, found the URI s3://bucket/out")
+    done.assert_refused("a report is kept in a local directory, found the URI s3://bucket/out")
 
 
 def test_where_a_local_directory_is_needed(sides: Sides, bucket: Bucket) -> None:

@@ -136,5 +136,5 @@ def test_without_impostors_or_unknown_queries() -> None:
         verified([([1, 2], [])], ["TAR@FAR=0.5", "mAP", "EER"])
     with pytest.raises(InputError, match="the ROC: there are no impostor pairs"):
         verified([([1, 2], [])], ["mAP"], roc=True)
-    with pytest.raises(InputError, match="needs queries whose identity has no row in the gallery"):
+    with pytest.raises(InputError, match="needs queries whose identity is not in the gallery"):
         verified([([1], [2])], ["DIR@FAR=0.1"])

@@ -155,7 +155,7 @@ def test_include_self_needs_queries_that_are_gallery_rows():
     options = {"expand": "aqe(k=3,include_self=true)", "metrics": ["mAP"], "confidence": None}
     gallery = FeatureSet.from_arrays(features, pids, item_ids=np.arange(30))
     apart = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=np.arange(9) + 100)
-    with pytest.raises(InputError, match="none of the 9 item ids of the query set is there"):
+    with pytest.raises(InputError, match="none of the 9 item ids is there"):
         evaluate(apart, gallery, protocol="no_cameras", **options)
     nameless = FeatureSet.from_arrays(features[:9], pids[:9])
     with pytest.raises(InputError, match="one of the sets has none"):

@@ -205,7 +205,7 @@ def test_places_that_are_taken(tmp_path):
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     with pytest.raises(StoreExistsError):
         graph.save(tmp_path / "mine", overwrite=True)
-    with pytest.raises(StoreNotFoundError, match="no neighbour graph"):
+    with pytest.raises(StoreNotFoundError, match="no such neighbour graph"):
         NeighbourGraph.open(tmp_path / "nowhere.zarr")
     features = bare(items(30)).save(tmp_path / "features.zarr")
     with pytest.raises(StoreError, match="is no neighbour graph"):

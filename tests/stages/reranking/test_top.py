@@ -190,7 +190,7 @@ def test_reports_name_both_calls():
     assert call(report.rerank) == "top(gnn(k1=8, k2=4, lambda_value=0.3, rounds=2, variant=zhang_mixed), m=40)"
     assert report.heading.title == "market1501 \N{MIDDLE DOT} cosine \N{MIDDLE DOT} top(gnn)"
     assert str(parse_rerank(str(parse_rerank(SPECS[1])))) == str(parse_rerank(SPECS[1]))
-    assert "the 40 nearest are re-ranked, the rest follow in plain order" in report.to_html()
+    assert "the 40 nearest gallery items of each query" in " ".join(report.to_html().split())
     found = evaluate(near, far, rerank="top(ecn)", confidence=None)
     assert values_of(found, "top_of_lists") == {"m": 1000, "n_gallery": 100}
 
