@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from processes import COMMAND
-from sampling import QUICK, THOROUGH, spread_cases
+from support.processes import COMMAND
+from support.sampling import QUICK, THOROUGH, spread_cases
 from xdist.scheduler import LoadScopeScheduling
 
 from reid_dist.cli import main
@@ -142,7 +142,7 @@ def cluster_of_two(tmp_path_factory):
     """A client of two worker processes, one for all tests: each takes seconds to start and to load its kernels."""
     # These imports take a second that most runs of a few tests can do without.
     import dask
-    from local_workers import started
+    from support.local_workers import started
 
     with ExitStack() as stack:
         # Between its tests the cluster does little; at Dask's own intervals it takes an eighth of a core.
@@ -167,7 +167,7 @@ def two_workers(cluster_of_two):
 @pytest.fixture(scope="session", params=["python_kernels"])
 def python_kernels():
     """A process in which kernels are not compiled."""
-    from python_kernels import PythonKernels
+    from support.python_kernels import PythonKernels
 
     process = PythonKernels()
     yield process

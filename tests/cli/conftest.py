@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_stores import save_stores
+from support.small_stores import save_stores
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from feature_arrays import in_memory, make_arrays
+from support.feature_arrays import in_memory, make_arrays
 
 from reid_dist import FeatureSet
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from help_texts import examples
-from processes import COMMAND
+from support.processes import COMMAND
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.reports.browse import ListServer

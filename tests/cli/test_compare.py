@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import tables
+from support.pages import tables
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.reports.comparison import compare

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_stores import save_stores
+from support.small_stores import save_stores
 
 from reid_dist import FeatureSet, conventions, evaluate
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from feature_arrays import Arrays, make_arrays
+from support.feature_arrays import Arrays, make_arrays
 
 from reid_dist import FeatureSet
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from processes import running, wait_until
+from support.processes import running, wait_until
 
 from reid_dist import FeatureSet, evaluate
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import COMMAND
+from support.processes import COMMAND
 
 from reid_dist import DistanceBlock, FeatureSet, Report, evaluate, ingest
 from reid_dist.clusters import read_cluster

@@ -16,7 +16,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from processes import wait_until
+from support.processes import wait_until
 
 _FULL = Path("/dev/full")
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from processes import is_running, running, wait_until
+from support.processes import is_running, running, wait_until
 
 from reid_dist import FeatureSet, evaluate
 

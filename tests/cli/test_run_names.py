@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from noted import values_of
+from support.noted import values_of
 
 from reid_dist import Report
 from reid_dist.evaluation.splits import SplitReport

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import COMMAND
+from support.processes import COMMAND
 
 from reid_dist import FeatureSet, sweep_parameters
 from reid_dist.evaluation.splits import evaluate_splits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_stores import save_stores
+from support.small_stores import save_stores
 
 from reid_dist import FeatureSet, OperatingPoints, compose_protocol, evaluate, operating_points
 from reid_dist.reports import Report

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from certificate_files import write_certificates
 from dask_processes import dask
-from processes import COMMAND, wait_until
-from small_stores import save_stores
+from support.processes import COMMAND, wait_until
+from support.small_stores import save_stores
 
 from reid_dist import FeatureSet, evaluate
 

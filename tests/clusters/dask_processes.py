@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from local_workers import dask_words
+from support.local_workers import dask_words
 
 
 @contextlib.contextmanager

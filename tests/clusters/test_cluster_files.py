@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from refusals import in_full
+from support.refusals import in_full
 
 from reid_dist.clusters import cluster_schema, cluster_size, read_cluster
 from reid_dist.clusters.connection import connect

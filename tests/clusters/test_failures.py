@@ -13,7 +13,7 @@ import dask
 import pytest
 from distributed import Client, Status
 from distributed.worker import Worker
-from local_workers import started
+from support.local_workers import started
 
 from reid_dist.clusters.failures import watched_tasks
 from reid_dist.errors import RunFailedError

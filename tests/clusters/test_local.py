@@ -17,7 +17,7 @@ from pathlib import Path
 import distributed
 import pytest
 from held_runs import descendants, held
-from processes import is_running, wait_until
+from support.processes import is_running, wait_until
 
 from reid_dist.clusters import LocalCluster, connect
 from reid_dist.errors import ClusterError

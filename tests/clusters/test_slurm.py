@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from held_runs import assert_closed, held, private_keys
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
-from processes import wait_until
+from support.processes import wait_until
 
 pytestmark = [
     pytest.mark.slow,

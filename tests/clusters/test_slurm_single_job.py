@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from held_runs import assert_closed, held, private_keys
 from mini_slurm import MiniSlurm, mini_slurm, missing_programs
-from processes import COMMAND
+from support.processes import COMMAND
 
 from reid_dist.clusters import read_cluster, take_part
 from reid_dist.errors import ClusterError

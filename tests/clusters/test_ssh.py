@@ -14,7 +14,7 @@ import pytest
 from certificate_files import named
 from held_runs import assert_closed, descendants, held
 from loopback_sshd import Server, loopback_sshd, missing_programs
-from processes import is_running, wait_until
+from support.processes import is_running, wait_until
 
 from reid_dist.core.temporary import remove_abandoned
 

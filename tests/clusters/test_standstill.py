@@ -13,8 +13,8 @@ import dask
 import pytest
 from dask_processes import dask as dask_process
 from distributed import Client
-from local_workers import local_cluster, started
-from processes import wait_until
+from support.local_workers import local_cluster, started
+from support.processes import wait_until
 
 import reid_dist.clusters.standstill as standstill
 import reid_dist.clusters.workers as workers

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from certificate_files import named
 from distributed import Security
-from local_workers import local_cluster
+from support.local_workers import local_cluster
 
 from reid_dist.clusters import connect, read_cluster
 from reid_dist.clusters.security import new_certificates

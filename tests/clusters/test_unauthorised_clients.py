@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from held_runs import admitted, assert_closed, held
-from local_workers import local_cluster
+from support.local_workers import local_cluster
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dask_processes import dask
 from distributed import Client
-from local_workers import local_cluster
+from support.local_workers import local_cluster
 
 import reid_dist
 import reid_dist.clusters.versions as versions

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import COMMAND
+from support.processes import COMMAND
 
 from reid_dist import FeatureSet
 from reid_dist.cli.ending import ending_of

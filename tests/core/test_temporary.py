@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from processes import state_of, wait_until
+from support.processes import state_of, wait_until
 
 import reid_dist.core.temporary as temporary
 from reid_dist.core.processes import discard_output, has_ended, start_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tests.browser import LIGHT, browse
+from tests.support.browser import LIGHT, browse
 
 PICTURE = Path(__file__).parents[2] / "pipelines" / "report.png"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import jsonschema
 import yaml
 from PIL import Image
-from schemas import read_schema
+from support.schemas import read_schema
 
 import reid_dist
 

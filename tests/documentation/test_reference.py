@@ -10,7 +10,9 @@ import pytest
 from pdoc import doc
 
 import reid_dist
-from tests.browser import (
+from tests.documentation import reference
+from tests.documentation.pages import GUIDES
+from tests.support.browser import (
     DARK,
     LIGHT,
     assert_follows_scheme,
@@ -19,8 +21,6 @@ from tests.browser import (
     needs_browser,
     screenshot,
 )
-from tests.documentation import reference
-from tests.documentation.pages import GUIDES
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from local_workers import dask_words
-from processes import wait_until
+from support.local_workers import dask_words
+from support.processes import wait_until
 
 from reid_dist import FeatureSet, evaluate
 

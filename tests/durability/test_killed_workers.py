@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from disturbed_runs import CHUNK_ROWS, N_WORKERS, begun, finished, open_sets, save_sets, slow_module, undisturbed
-from local_workers import started
-from processes import wait_until
+from support.local_workers import started
+from support.processes import wait_until
 
 from reid_dist import evaluate
 

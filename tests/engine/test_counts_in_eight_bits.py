@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_products import begin_with_integers, free_integers, use_integers, use_precisions
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference import DISTANCES
-from row_blocks import (
+from support.exact_products import begin_with_integers, free_integers, use_integers, use_precisions
+from support.reference import DISTANCES
+from support.row_blocks import (
     block_of,
     canonical_matrix,
     halve_bounds,
@@ -18,8 +18,8 @@ from row_blocks import (
     labelled_hard_rows,
     rows_at_the_edge,
 )
-from sampling import examples
-from strategies import seeds
+from support.sampling import examples
+from support.strategies import seeds
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.core.environment import SCREEN_VARIABLE

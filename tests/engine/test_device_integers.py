@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from device_runs import integers_on_device
-from exact_products import use_precisions
+from support.device_runs import integers_on_device
+from support.exact_products import use_precisions
 from test_counts_in_eight_bits import (
     counts_at_the_edge,
     test_counts_of_every_threshold,

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from device_runs import use_device
-from exact_products import use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_blocks import labelled_hard_rows
-from sampling import examples
-from strategies import seeds
-from tile_problems import Problem, content
+from support.device_runs import use_device
+from support.exact_products import use_precisions
+from support.row_blocks import labelled_hard_rows
+from support.sampling import examples
+from support.strategies import seeds
+from support.tile_problems import Problem, content
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.clusters.settings import forcing

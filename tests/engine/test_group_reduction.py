@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from exact_products import use_integers, use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.groups import rank_groups
-from sampling import examples
+from support.exact_products import use_integers, use_precisions
+from support.sampling import examples
 
 from reid_dist.core.model import Labels
 from reid_dist.engine.distances import DISTANCES

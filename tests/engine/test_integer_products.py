@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from reranking_runs import bare
-from row_blocks import block_of
+from support.reranking_runs import bare
+from support.row_blocks import block_of
 
 from reid_dist import nearest
 from reid_dist.core.environment import SCREEN_VARIABLE

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client, span
-from local_workers import started
-from processes import wait_until
+from support.local_workers import started
+from support.processes import wait_until
 
 from reid_dist import FeatureSet, evaluate
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peaks import needs_peaks, run_and_read
-from refusals import in_full
+from support.peaks import needs_peaks, run_and_read
+from support.refusals import in_full
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows, even_rows
@@ -152,7 +152,7 @@ from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.relevance.protocols import PROTOCOLS
-from peaks import peak_since, start_peak
+from support.peaks import peak_since, start_peak
 folder, topk, chunk_rows = Path(sys.argv[1]), int(sys.argv[2]) or None, int(sys.argv[3]) or None
 def job(query, gallery):
     sets = FeatureSet.open(folder / query), FeatureSet.open(folder / gallery)
@@ -198,7 +198,7 @@ from pathlib import Path
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core import environment
 from reid_dist.evaluation import evaluate as evaluation
-from peaks import peak_since, start_peak
+from support.peaks import peak_since, start_peak
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 environment.usable_cores = lambda: 1
 plans = []

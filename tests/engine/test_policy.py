@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from distributed import Client
-from exact_products import free_integers
+from support.exact_products import free_integers
 from test_outputs import job_of
 
 from reid_dist import FeatureSet, evaluate

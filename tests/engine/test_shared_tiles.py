@@ -7,11 +7,11 @@ import weakref
 
 import numpy as np
 import pytest
-from exact_products import use_integers, use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
-from tile_problems import Problem, content
+from support.exact_products import use_integers, use_precisions
+from support.sampling import examples
+from support.tile_problems import Problem, content
 
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import bands, costs

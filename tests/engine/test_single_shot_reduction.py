@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exact_products import use_integers, use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from python_kernels import PythonKernels
-from sampling import examples
+from support.exact_products import use_integers, use_precisions
+from support.python_kernels import PythonKernels
+from support.sampling import examples
 
 from reid_dist import FeatureSet, LabelledRows, compose_protocol, evaluate, evaluate_distances
 from reid_dist.core.model import GalleryMask, Hidden, Labels, RowRange

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from reference import ItemSet
-from strategies import crowded_sets, whole_numbers
+from support.reference import ItemSet
+from support.strategies import crowded_sets, whole_numbers
 
 from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
 

@@ -9,11 +9,11 @@ import pytest
 from agreement import as_feature_set, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from noted import codes, values_of
 from oracles.protocols import assign_relevance
-from reference import ItemSet, canonical_distances, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets
+from support.noted import codes, values_of
+from support.reference import ItemSet, canonical_distances, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist import FeatureSet, evaluate, reranked_distances
 from reid_dist.errors import InputError

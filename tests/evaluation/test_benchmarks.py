@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from noted import codes, noted, values_of
 from oracles.benchmarks import CODES, balanced_accuracies, global_average_precision, published
 from oracles.draws import drawn_by_loops
+from support.noted import codes, noted, values_of
 
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
 from reid_dist.core.findings import info, warning

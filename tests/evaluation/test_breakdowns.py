@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import breakdowns, evaluation
 from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
-from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems, problems_for, scattered_sets
+from support.reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError

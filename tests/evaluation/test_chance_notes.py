@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from noted import noted
+from support.noted import noted
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances, sweep_parameters
 from reid_dist.core.findings import warning

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from oracles.rank_metrics import value
 from oracles.single_shot import expected_curve
 from oracles.verification import pairs_of, tar_at_far
-from reference import rank_one_query
-from sampling import examples
-from strategies import whole_numbers
+from support.reference import rank_one_query
+from support.sampling import examples
+from support.strategies import whole_numbers
 
 from reid_dist import DistanceBlock, LabelledRows, compose_protocol, evaluate_distances
 from reid_dist.errors import InputError

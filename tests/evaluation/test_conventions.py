@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from noted import noted, values_of
+from support.noted import noted, values_of
 
 from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
 from reid_dist.core.findings import info

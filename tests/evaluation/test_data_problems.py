@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
-from strategies import seeds
+from support.sampling import examples
+from support.strategies import seeds
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
 from reid_dist.evaluation import data_problem_search as samples

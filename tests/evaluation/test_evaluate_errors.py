@@ -9,8 +9,8 @@ import pytest
 from agreement import as_feature_set, evaluate_items
 from oracles import evaluation
 from oracles.protocols import CAMERA_PROTOCOLS
-from reference import ItemSet
-from strategies import scattered_sets
+from support.reference import ItemSet
+from support.strategies import scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, evaluate_lists, nearest
 from reid_dist.errors import InputError

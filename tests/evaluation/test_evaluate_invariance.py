@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import evaluation
 from oracles.protocols import PID_PROTOCOLS
-from reference import DISTANCES, PROTOCOLS
-from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets
+from support.reference import DISTANCES, PROTOCOLS
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, scattered_sets
 from threadpoolctl import threadpool_limits
 
 from reid_dist import FeatureSet, evaluate, nearest

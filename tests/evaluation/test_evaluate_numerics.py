@@ -7,7 +7,7 @@ import pytest
 from agreement import assert_agrees, evaluate_items
 from oracles import evaluation
 from oracles.protocols import assign_relevance
-from reference import (
+from support.reference import (
     DISTANCES,
     ItemSet,
     canonical_distances,

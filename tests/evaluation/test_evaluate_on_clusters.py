@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from agreement import as_feature_set, evaluate_items
 from distributed import Client
-from local_workers import started
-from reference import DISTANCES, PROTOCOLS, ItemSet
-from strategies import crowded_sets
+from support.local_workers import started
+from support.reference import DISTANCES, PROTOCOLS, ItemSet
+from support.strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.errors import InputError

@@ -13,7 +13,7 @@ from typing import Any
 import lesser_system
 import numpy as np
 import pytest
-from python_kernels import PythonKernels
+from support.python_kernels import PythonKernels
 from tiny_digests import tiny_digests
 
 PROGRAM = Path(__file__).with_name("tiny_digests.py")

@@ -8,9 +8,9 @@ from agreement import assert_agrees, evaluate_items
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation
-from reference import DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous
-from sampling import examples
-from strategies import KINDS, Problem, crowded_sets, problems_for, scattered_sets
+from support.reference import DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import KINDS, Problem, crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
 

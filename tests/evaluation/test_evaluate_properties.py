@@ -15,9 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation
 from oracles.protocols import PID_PROTOCOLS
-from reference import DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems_for, same_set_problems, whole_numbers
+from support.reference import DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, same_set_problems, whole_numbers
 
 from reid_dist.errors import InputError
 

@@ -10,8 +10,8 @@ from agreement import (
 )
 from oracles import evaluation, verification
 from oracles.protocols import assign_relevance
-from real_sets import read_sides
-from reference import DISTANCES, canonical_distances, order_is_unambiguous
+from support.real_sets import read_sides
+from support.reference import DISTANCES, canonical_distances, order_is_unambiguous
 
 KNOWN = {}
 

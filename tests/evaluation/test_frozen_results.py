@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from exact_products import begin_with_integers
 from frozen_runs import RUNS
+from support.exact_products import begin_with_integers
 
 from reid_dist.engine.reductions.costs import Precision
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from noted import texts_of_inputs
 from oracles.evaluation import evaluate as expected_report
-from reference import ItemSet
+from support.noted import texts_of_inputs
+from support.reference import ItemSet
 
 from reid_dist import FeatureSet, evaluate, evaluate_splits, fuse, nearest, sweep_parameters
 from reid_dist.errors import InputError

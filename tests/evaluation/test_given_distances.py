@@ -20,10 +20,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import breakdowns, evaluation, verification
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
-from peaks import run_and_read
-from reference import DISTANCES
-from sampling import examples
-from strategies import crowded_sets
+from support.peaks import run_and_read
+from support.reference import DISTANCES
+from support.sampling import examples
+from support.strategies import crowded_sets
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
 from reid_dist.engine.distances import DISTANCES as DEFINITIONS

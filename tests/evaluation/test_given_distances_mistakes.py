@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.sampling import examples
 
 from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError

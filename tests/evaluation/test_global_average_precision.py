@@ -12,9 +12,9 @@ from agreement import as_feature_set, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles.protocols import PID_PROTOCOLS, assign_relevance
-from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets
+from support.reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist import DistanceBlock, LabelledRows, evaluate, evaluate_distances
 from reid_dist.errors import InputError

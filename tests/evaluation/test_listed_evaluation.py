@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from oracles import evaluation
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
 from oracles.rank_metrics import value
-from reference import ItemSet, canonical_distances, rank_one_query
-from refusals import in_full
-from sampling import examples
-from strategies import problems_for
+from support.reference import ItemSet, canonical_distances, rank_one_query
+from support.refusals import in_full
+from support.sampling import examples
+from support.strategies import problems_for
 
 from reid_dist import (
     LabelledRows,

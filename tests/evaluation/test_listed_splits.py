@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
-from strategies import crowded_sets
+from support.sampling import examples
+from support.strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate, evaluate_splits
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError

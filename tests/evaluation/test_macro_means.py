@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from oracles.protocols import assign_relevance
 from oracles.rank_metrics import value
 from oracles.single_shot import expected_curve
-from reference import canonical_distances, rank_one_query
-from strategies import crowded_sets
+from support.reference import canonical_distances, rank_one_query
+from support.strategies import crowded_sets
 
 from reid_dist import Report, compare, compare_runs, conventions, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.cli.list_command import command as list_command

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from agreement import assert_agrees, evaluate_items
 from oracles import evaluation
-from reference import ItemSet
+from support.reference import ItemSet
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.reductions.costs import Precision

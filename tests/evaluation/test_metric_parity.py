@@ -8,8 +8,8 @@ import pytest
 from agreement import evaluate_items
 from ir_measures import AP, RR, P, R, Rprec
 from oracles import protocols
-from reference import DISTANCES, canonical_distances, order_is_unambiguous
-from strategies import crowded_sets, scattered_sets
+from support.reference import DISTANCES, canonical_distances, order_is_unambiguous
+from support.strategies import crowded_sets, scattered_sets
 
 CUTOFFS = (1, 2, 5, 10, 50, 500)
 TREC = {

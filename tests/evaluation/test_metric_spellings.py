@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from noted import noted
+from support.noted import noted
 
 from reid_dist import FeatureSet, Report, compare, evaluate, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.core.findings import info

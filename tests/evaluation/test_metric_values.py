@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
 from oracles.rank_metrics import hits_of, value
-from reference import ItemSet
-from sampling import examples
 from sklearn.metrics import ndcg_score, roc_auc_score
-from strategies import crowded_sets, problems
+from support.reference import ItemSet
+from support.sampling import examples
+from support.strategies import crowded_sets, problems
 
 METRICS = (
     *("mAP", "mAP_R", "mAP_trapezoid", "mINP", "MRR", "Rprec"),

@@ -8,9 +8,9 @@ from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles.protocols import assign_relevance
-from reference import DISTANCES, ItemSet, order_is_unambiguous, reference_topk
-from sampling import examples
-from strategies import crowded_sets, problems, scattered_sets
+from support.reference import DISTANCES, ItemSet, order_is_unambiguous, reference_topk
+from support.sampling import examples
+from support.strategies import crowded_sets, problems, scattered_sets
 
 from reid_dist import FeatureSet, nearest
 

@@ -7,11 +7,11 @@ import pytest
 from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from noted import codes
 from oracles.protocols import PID_PROTOCOLS
-from reference import DISTANCES
-from sampling import examples
-from strategies import problems_for
+from support.noted import codes
+from support.reference import DISTANCES
+from support.sampling import examples
+from support.strategies import problems_for
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.outputs import ranks

@@ -11,12 +11,12 @@ import pytest
 from agreement import as_feature_set
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from noted import noted, values_of
 from oracles import verification
 from oracles.protocols import assign_relevance
-from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets, seeds
+from support.noted import noted, values_of
+from support.reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, scattered_sets, seeds
 
 from reid_dist import FeatureSet, OperatingPoints, evaluate, nearest, operating_points, reranked_distances
 from reid_dist.engine import plan

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import verification
-from reference import canonical_distances
-from sampling import examples
+from support.reference import canonical_distances
+from support.sampling import examples
 
 import reid_dist.evaluation.pairs as evaluation
 from reid_dist import FeatureSet, evaluate, evaluate_pairs

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from refusals import in_full
+from support.refusals import in_full
 
 from reid_dist import FeatureSet, compose_protocol, evaluate
 from reid_dist.cli.evaluate_command import command

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
 from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, PID_PROTOCOLS, TRAPEZOID_PROTOCOLS
 from oracles.rank_metrics import ALL_METRICS
-from reference import DISTANCES, ItemSet, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets
+from support.reference import DISTANCES, ItemSet, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from agreement import evaluate_items
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
-from reference import ItemSet
-from strategies import crowded_sets
+from support.reference import ItemSet
+from support.strategies import crowded_sets
 
 PAIR_METRICS = ("TAR@FAR=0.01", "TAR@FAR=0.2", "EER", "DIR@FAR=0.1")
 

@@ -23,7 +23,7 @@ from published import (
     lists_of,
     unlabelled,
 )
-from reference import ItemSet
+from support.reference import ItemSet
 
 from reid_dist import (
     DistanceBlock,

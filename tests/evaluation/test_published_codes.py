@@ -7,7 +7,7 @@ import pytest
 from oracles.rank_metrics import walk_average_precision, walk_trapezoid
 from oracles.single_shot import expected_curve
 from published import evaluate_marked
-from reference import canonical_distances
+from support.reference import canonical_distances
 
 from reid_dist import FeatureSet, conventions
 from reid_dist.evaluation.convention_settings import CODES

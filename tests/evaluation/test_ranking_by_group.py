@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from oracles.groups import rank_groups, walk_cross_modality
 from oracles.protocols import LIST_PROTOCOLS, assign_relevance
 from oracles.rank_metrics import average_precision, average_precision_trapezoid, inverse_negative_penalty, value
-from reference import canonical_distances
-from sampling import examples
-from strategies import crowded_sets, seeds, whole_numbers
+from support.reference import canonical_distances
+from support.sampling import examples
+from support.strategies import crowded_sets, seeds, whole_numbers
 from threadpoolctl import threadpool_limits
 
 from reid_dist import (

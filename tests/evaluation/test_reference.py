@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-import reference
 from oracles import rank_metrics
+from support import reference
 
 
 def test_trapezoid_of_the_worked_examples():

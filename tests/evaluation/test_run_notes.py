@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from agreement import as_feature_set, evaluate_items
-from noted import codes, noted, texts_of_inputs, values_of
-from reference import ItemSet
-from refusals import in_full
-from strategies import scattered_sets
+from support.noted import codes, noted, texts_of_inputs, values_of
+from support.reference import ItemSet
+from support.refusals import in_full
+from support.strategies import scattered_sets
 
 from reid_dist import (
     DistanceBlock,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from local_workers import started
+from support.local_workers import started
 
 from reid_dist import (
     DistanceBlock,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noted import codes, values_of
 from oracles.draws import WORD, drawn_by_loops, nth
-from passes import Count
-from strategies import whole_numbers
+from support.noted import codes, values_of
+from support.passes import Count
+from support.strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine import graph, tasks

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from noted import codes
 from oracles.expansion import aqe
+from support.noted import codes
 
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, operating_points, sweep_parameters
 

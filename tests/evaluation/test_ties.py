@@ -13,9 +13,9 @@ from oracles import evaluation
 from oracles.protocols import PID_PROTOCOLS
 from oracles.rank_metrics import value
 from oracles.single_shot import expected_curve
-from reference import DISTANCES, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets
+from support.reference import DISTANCES, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, Report, evaluate, evaluate_distances
 from reid_dist.metrics.metric import METRICS as REGISTERED

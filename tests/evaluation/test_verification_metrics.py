@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from oracles import verification
 from oracles.protocols import PID_PROTOCOLS, assign_relevance
 from oracles.verification import Pairs
-from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
-from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets
+from support.reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from support.sampling import examples
+from support.strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import compose_protocol

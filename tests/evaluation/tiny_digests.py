@@ -10,8 +10,8 @@ import json
 
 import numpy as np
 from agreement import as_feature_set, evaluate_items
-from reference import DISTANCES, PROTOCOLS
-from strategies import crowded_sets, scattered_sets
+from support.reference import DISTANCES, PROTOCOLS
+from support.strategies import crowded_sets, scattered_sets
 
 from reid_dist import nearest
 

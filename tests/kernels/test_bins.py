@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.sampling import examples
 
 from reid_dist.kernels.bins import (
     BINS,
@@ -17,7 +17,7 @@ from reid_dist.kernels.bins import (
     make_steps,
     place,
 )
-from tests.compiled import from_python
+from tests.support.compiled import from_python
 
 bin_of, fill_steps, place, fill = map(from_python, (bin_of, fill_steps, place, _fill))
 # Allocations alone, which need no compilation.

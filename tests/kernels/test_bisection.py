@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist.kernels.bisection import first_at_least, first_at_most
-from tests.compiled import from_python
+from tests.support.compiled import from_python
 
 first_at_least, first_at_most = map(from_python, (first_at_least, first_at_most))
 

@@ -17,7 +17,7 @@ from reid_dist.kernels.canonical import (
     read_only,
     squared_norms,
 )
-from tests.compiled import from_python
+from tests.support.compiled import from_python
 
 bound_pairs = from_python(bounds.bound_pairs)
 

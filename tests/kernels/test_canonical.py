@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.sampling import examples
 
 from reid_dist.kernels.canonical import (
     COSINE,
@@ -21,7 +21,7 @@ from reid_dist.kernels.canonical import (
     squared_norms,
 )
 from reid_dist.kernels.vectors import LANES
-from tests.compiled import from_python
+from tests.support.compiled import from_python
 
 plain_distance = from_python(plain_distance)
 

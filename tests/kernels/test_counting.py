@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.sampling import examples
 from tiles import Tile, few_valued, tile_of
 
 from reid_dist.engine.distances import DISTANCES

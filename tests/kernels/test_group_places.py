@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from python_kernels import PythonKernels
+from support.python_kernels import PythonKernels
 
 from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist.kernels.selection import select
-from tests.compiled import from_python
+from tests.support.compiled import from_python
 
 select = from_python(select)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.draws import WORD, nth
-from sampling import examples
+from support.sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE

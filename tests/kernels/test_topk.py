@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.sampling import examples
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape

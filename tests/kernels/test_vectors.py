@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled import from_python
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from python_kernels import PythonKernels
-from sampling import examples
+from support.compiled import from_python
+from support.python_kernels import PythonKernels
+from support.sampling import examples
 
 from reid_dist.kernels.compiled import kernel
 from reid_dist.kernels.vectors import LANES, dot, single_dot, squared_difference

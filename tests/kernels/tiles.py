@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from exact_products import InFloat64
 from numpy.typing import NDArray
+from support.exact_products import InFloat64
 
 from reid_dist.engine.distances import GIVEN_DISTANCE, Distance, Screen
 from reid_dist.engine.distances.quantised import IntegerRows, slack_of

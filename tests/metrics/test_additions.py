@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from strategies import crowded_sets
+from support.strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate, evaluate_splits, sweep_parameters
 from reid_dist.cli.list_command import command as list_command

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import example_nights as nights
 import pytest
-from browser import assert_no_page_overflows, browse, needs_browser
 from small_nights import run_night, save_model, write_suite
+from support.browser import assert_no_page_overflows, browse, needs_browser
 
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import example_nights as nights
-from pages import Page
+from support.pages import Page
 
 from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.delivery import summary_markdown

@@ -8,7 +8,7 @@ import re
 
 import example_nights as nights
 import pytest
-from pages import Page, assert_link_stays
+from support.pages import Page, assert_link_stays
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.causes import past_entries

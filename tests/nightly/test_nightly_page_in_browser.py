@@ -9,7 +9,7 @@ from pathlib import Path
 import example_nights as nights
 import numpy as np
 import pytest
-from browser import (
+from support.browser import (
     DARK,
     LIGHT,
     assert_follows_scheme,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from distributed import Client
-from local_workers import dask_words
 from small_nights import run_night, save_model, write_suite
+from support.local_workers import dask_words
 
 from reid_dist.clusters import ExistingCluster, connect
 from reid_dist.nightly.history.history_values import DONE, FAILED

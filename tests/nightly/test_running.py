@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from distributed import Client
-from local_workers import started
 from small_nights import damage, run_night, save_model, threads, write_suite
+from support.local_workers import started
 
 import reid_dist.evaluation.runs as runs
 import reid_dist.nightly.running as running

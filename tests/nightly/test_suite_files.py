@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from refusals import in_full
+from support.refusals import in_full
 
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import read_job

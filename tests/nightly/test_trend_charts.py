@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from pages import assert_drawn_inside
+from support.pages import assert_drawn_inside
 
 from reid_dist.nightly.history.history_values import FAILED
 from reid_dist.nightly.page.trend_charts import Point, trend_chart

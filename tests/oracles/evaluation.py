@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
-from reference import Ranking, canonical_distances, rank_one_query
+from support.reference import Ranking, canonical_distances, rank_one_query
 
 from oracles.protocols import CMC_FAMILY, INVALID_COUNTS_AS_ZERO, assign_relevance, true_reasons
 from oracles.rank_metrics import (

@@ -19,7 +19,7 @@ Readings, where the words leave a choice:
 from __future__ import annotations
 
 import numpy as np
-import reference
+from support import reference
 
 
 def unit_rows(features):

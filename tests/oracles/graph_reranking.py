@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import reference
+from support import reference
 
 from oracles.reranking import nearest_rows
 

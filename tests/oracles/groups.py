@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from reference import Ranking, rank_one_query
+from support.reference import Ranking, rank_one_query
 
 
 def rank_groups(distances, relevant, junk, labels):

@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import reference
+from support import reference
 
 VARIANTS = ("zhong", "zhong_d4", "faiss_k1", "paper")
 WEIGHTS = ("gaussian", "binary")

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference import DISTANCES, canonical_distances
-from sampling import examples
-from strategies import reranking_problems
+from support.reference import DISTANCES, canonical_distances
+from support.sampling import examples
+from support.strategies import reranking_problems
 
 from oracles import reranking as oracle
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import COMMAND
+from support.processes import COMMAND
 
 from reid_dist import compare, evaluate, sweep_parameters
 from reid_dist.reports import Report

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.protocols import PID_PROTOCOLS
 from oracles.protocols import assign_relevance as masks
-from reference import ItemSet
+from support.reference import ItemSet
 
 from reid_dist.core.model import Labels
 from reid_dist.errors import InputError, UnknownNameError

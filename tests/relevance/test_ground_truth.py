@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import in_full
+from support.refusals import in_full
 
 import reid_dist.relevance.ground_truth.ground_truth_names
 from reid_dist.core.model import RowRange

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.sampling import examples
 
 from reid_dist.core.model import Labels
 from reid_dist.errors import InputError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from made_runs import run
-from noted import codes
 from scipy.special import stdtrit
+from support.noted import codes
 
 from reid_dist import Report
 from reid_dist.core.findings import caution, info

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from browsed_runs import HOSTILE, N_QUERY, K, make_runs, serving
-from browser import assert_follows_scheme, needs_browser
-from devtools import Tab
 from PIL import Image
+from support.browser import assert_follows_scheme, needs_browser
+from support.devtools import Tab
 
 from reid_dist import FeatureSet, Report
 from reid_dist.reports import TopK

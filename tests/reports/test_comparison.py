@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from made_runs import run
-from noted import codes, values_of
-from refusals import in_full
+from support.noted import codes, values_of
+from support.refusals import in_full
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.errors import InputError, UnknownNameError

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from pages import Page, printed
 from rich.console import Console
+from support.pages import Page, printed
 
 from reid_dist.core.findings import caution, info, warning
 from reid_dist.metrics.confidence import few_units

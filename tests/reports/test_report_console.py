@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 import pytest
-from pages import printed
+from support.pages import printed
 
 from reid_dist.core.findings import info
 from reid_dist.reports import Report, print_report

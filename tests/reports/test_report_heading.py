@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pages import Page, printed, section, tables
+from support.pages import Page, printed, section, tables
 
 from reid_dist import Report
 from reid_dist.core.credentials import command_line

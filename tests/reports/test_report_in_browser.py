@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import (
+from full_report import confidence, write_images
+from support.browser import (
     DARK,
     LIGHT,
     assert_follows_scheme,
@@ -19,7 +20,6 @@ from browser import (
     needs_browser,
     screenshot,
 )
-from full_report import confidence, write_images
 
 from reid_dist import FeatureSet, operating_points
 from reid_dist.core.findings import info

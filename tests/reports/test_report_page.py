@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from full_report import confidence
-from pages import (
+from support.pages import (
     Page,
     assert_complete_and_offline,
     assert_drawn_inside,

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 from full_report import write_images
-from pages import Page, section, tables
 from PIL import Image
+from support.pages import Page, section, tables
 
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.reports import ImageSet, Pictures, Report, TopK, make_pictures, thumbnails

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import assert_drawn_inside, line_points
+from support.pages import assert_drawn_inside, line_points
 
 from reid_dist.core.formatting import compact, rate
 from reid_dist.reports.plots.chart import (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from full_report import breakdowns, confidence
-from pages import (
+from support.pages import (
     Page,
     assert_complete_and_offline,
     assert_drawn_inside,

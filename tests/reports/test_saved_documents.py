@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from full_report import every_field
-from strategies import crowded_sets
+from support.strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate_splits, sweep_parameters
 from reid_dist.cli import main

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browsed_runs import HOSTILE, make_runs
-from browser import measured, needs_browser
 from full_report import write_images
+from support.browser import measured, needs_browser
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import run
-from pages import Page, tables
+from support.pages import Page, tables
 
 from reid_dist import Report, compare, compare_runs
 from reid_dist.errors import InputError

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import run
-from pages import tables as read_tables
+from support.pages import tables as read_tables
 
 from reid_dist import compare
 from reid_dist.reports.tabular.csv_text import tables_csv

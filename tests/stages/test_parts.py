@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reranking_runs import resources
+from support.reranking_runs import resources
 
 from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError

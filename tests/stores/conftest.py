@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from feature_arrays import Arrays, make_arrays
 from s3_server import Bucket, Server
+from support.feature_arrays import Arrays, make_arrays
 
 _NUMBERS = count()
 

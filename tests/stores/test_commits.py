@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_arrays import SIDES, save_model
+from support.feature_arrays import SIDES, save_model
 
 from reid_dist.errors import IncompleteStoreError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, check_store, ingest, open_features

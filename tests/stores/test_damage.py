@@ -15,7 +15,7 @@ from typing import NoReturn
 import numpy as np
 import pytest
 import zarr
-from feature_arrays import Arrays, in_memory, save_model
+from support.feature_arrays import Arrays, in_memory, save_model
 
 from reid_dist.errors import DamagedStoreError, ShortageError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, check_store, ingest, open_features

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import zarr
 from blake3 import blake3
-from feature_arrays import Arrays, make_arrays
 from hypothesis import given
 from hypothesis import strategies as st
+from support.feature_arrays import Arrays, make_arrays
 
 from reid_dist.errors import (
     DamagedStoreError,

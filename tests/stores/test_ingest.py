@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.io
-from feature_arrays import Arrays, make_arrays, model_arrays, save_model
+from support.feature_arrays import Arrays, make_arrays, model_arrays, save_model
 
 from reid_dist import append, evaluate
 from reid_dist.errors import InputError, StoreError, StoreExistsError

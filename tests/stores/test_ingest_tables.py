@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from feature_arrays import make_arrays
 from named_images import CAMIDS, FEATURES, NAMES, PIDS
+from support.feature_arrays import make_arrays
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError

@@ -14,7 +14,7 @@ import pytest
 import scipy.io
 from handmade_pth import Tensor, write_pth
 from named_images import CAMIDS, FEATURES, NAMES, PIDS, assert_named
-from refusals import in_full
+from support.refusals import in_full
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate
 from reid_dist.errors import InputError, RunFailedError, StoreError

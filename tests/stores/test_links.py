@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from feature_arrays import Arrays, in_memory, make_piece
+from support.feature_arrays import Arrays, in_memory, make_piece
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from feature_arrays import SIDES, make_piece, save_model
+from support.feature_arrays import SIDES, make_piece, save_model
 
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest

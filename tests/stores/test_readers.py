@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.io
 import zarr
-from feature_arrays import SIDES, Arrays, model_arrays
 from handmade_pth import BFloat16, Tensor, write_pth
 from safetensors.numpy import save_file
+from support.feature_arrays import SIDES, Arrays, model_arrays
 
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.stores import FORMATS, FeatureSet, check_store, ingest, open_features

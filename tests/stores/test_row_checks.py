@@ -11,7 +11,7 @@ import pytest
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
-from python_kernels import PythonKernels
+from support.python_kernels import PythonKernels
 
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.checksums import weighted_sums

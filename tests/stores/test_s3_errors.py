@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_arrays import Arrays, in_memory, make_arrays
 from s3_server import KEY, SECRET, Bucket
+from support.feature_arrays import Arrays, in_memory, make_arrays
 
 from reid_dist.cli import main
 from reid_dist.errors import InputError, StoreError

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_workers import started
-from noted import noted
 from s3_server import KEY, SECRET, Bucket
 from s3_sets import Sides, make_sides, store_sides
+from support.local_workers import started
+from support.noted import noted
 
 from reid_dist import FeatureSet, NeighbourGraph, evaluate, k_reciprocal_graph, nearest, pool, reranked_distances
 from reid_dist.core.model import RowRange

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from feature_arrays import Arrays, in_memory, make_arrays, save_model
 from s3_server import Bucket
+from support.feature_arrays import Arrays, in_memory, make_arrays, save_model
 
 from reid_dist.errors import (
     DamagedStoreError,

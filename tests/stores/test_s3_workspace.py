@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from local_workers import started
 from s3_server import Bucket
+from support.local_workers import started
 
 from reid_dist.errors import DamagedPartError
 from reid_dist.stages.session import Session

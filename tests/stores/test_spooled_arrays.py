@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.io
 import zarr
-from peaks import needs_peaks, run_and_read
+from support.peaks import needs_peaks, run_and_read
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores import ingest
@@ -265,7 +265,7 @@ _INGESTED = """
 import os
 import sys
 os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # Others keep what is freed.
-from peaks import peak_since, start_peak
+from support.peaks import peak_since, start_peak
 from reid_dist import FeatureSet
 from reid_dist.stores import ingest
 import h5py, pyarrow.parquet, zarr

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from feature_arrays import in_memory, make_arrays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from s3_server import Bucket
+from support.feature_arrays import in_memory, make_arrays
 
 from reid_dist import FeatureSet, append, evaluate, ingest
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError, StoreNotFoundError

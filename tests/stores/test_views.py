@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feature_arrays import Arrays, in_memory, make_arrays
 from hypothesis import given
 from hypothesis import strategies as st
+from support.feature_arrays import Arrays, in_memory, make_arrays
 
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores import FeatureSet, Workspace, featureset, fuse

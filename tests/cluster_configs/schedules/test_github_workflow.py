@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from schedule_files import SCHEDULES, SUITE, StandIn, install_command, save_features
-from schemas import read_schema
+from support.schemas import read_schema
 
 from reid_dist.errors import ExitCode
 

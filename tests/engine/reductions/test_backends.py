@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact_products import free_integers
+from support.exact_products import free_integers
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.reductions.costs import TABLE, Costs, Need, Precision

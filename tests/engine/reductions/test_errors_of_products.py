@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact_products import use_integers
-from row_blocks import block_of, canonical_matrix
+from support.exact_products import use_integers
+from support.row_blocks import block_of, canonical_matrix
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from exact_products import use_integers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from sampling import examples
+from support.exact_products import use_integers
+from support.sampling import examples
 
 from reid_dist.core.environment import has_integers as has_library
 from reid_dist.core.model import GalleryMask, Hidden

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_products import use_integers
 from oracles import verification as oracle
-from passes import Count
+from support.exact_products import use_integers
+from support.passes import Count
 
 import reid_dist.engine.tasks as tasks
 import reid_dist.engine.verification.sampling as sampling

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes import Count
+from support.passes import Count
 
 import reid_dist.engine.tasks as tasks
 from reid_dist import FeatureSet, evaluate

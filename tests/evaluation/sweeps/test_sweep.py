@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from local_workers import started
-from noted import codes, values_of
-from passes import Count
-from strategies import crowded_sets, scattered_sets
+from support.local_workers import started
+from support.noted import codes, values_of
+from support.passes import Count
+from support.strategies import crowded_sets, scattered_sets
 
 from reid_dist import FeatureSet, compare, evaluate, sweep_parameters
 from reid_dist.errors import InputError, StoreExistsError, UnknownNameError

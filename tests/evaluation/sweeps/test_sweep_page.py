@@ -6,8 +6,8 @@ import math
 import re
 
 import pytest
-from browser import assert_no_page_overflows, needs_browser
-from pages import Page, assert_link_stays
+from support.browser import assert_no_page_overflows, needs_browser
+from support.pages import Page, assert_link_stays
 
 from reid_dist.core.findings import info
 from reid_dist.evaluation.sweeps import SweepReport

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from peaks import needs_peaks, run_and_read
+from support.peaks import needs_peaks, run_and_read
 
 from reid_dist import FeatureSet
 from reid_dist.engine.plan import SetShape
@@ -56,7 +56,7 @@ from reid_dist.stages.expansion.expansion_steps import parse_expand
 from reid_dist.stages.session import Resources
 from reid_dist.stores import Workspace
 from reid_dist.engine.task_graph import Progress
-from peaks import peak_since, start_peak
+from support.peaks import peak_since, start_peak
 folder, spec = Path(sys.argv[1]), sys.argv[2]
 most = [0]
 class Watch(Progress):

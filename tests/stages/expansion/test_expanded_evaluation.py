@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from expansion_runs import expanded, features_of, labelled
 from oracles import evaluation, expansion, reranking
-from passes import Count
-from real_sets import read_sides
-from reference import order_is_unambiguous
-from strategies import crowded_sets, scattered_sets
+from support.passes import Count
+from support.real_sets import read_sides
+from support.reference import order_is_unambiguous
+from support.strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, sweep_parameters
 from reid_dist.errors import InputError

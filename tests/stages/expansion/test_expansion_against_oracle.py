@@ -8,7 +8,7 @@ from expansion_runs import assert_close, bare, expanded, expanded_arrays, featur
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import expansion as oracle
-from sampling import examples
+from support.sampling import examples
 
 from reid_dist.errors import InputError
 

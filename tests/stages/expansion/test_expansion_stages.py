@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import zarr
 from expansion_runs import expanded, labelled
-from local_workers import started
-from passes import Count
-from strategies import crowded_sets, scattered_sets
+from support.local_workers import started
+from support.passes import Count
+from support.strategies import crowded_sets, scattered_sets
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange

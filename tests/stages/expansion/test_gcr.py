@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from expansion_runs import assert_close, expanded, features_of
 from oracles import expansion as oracle
-from passes import Count
+from support.passes import Count
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape

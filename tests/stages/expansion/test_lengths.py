@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from expansion_runs import labelled
 from oracles import evaluation, expansion
-from refusals import in_full
-from strategies import scattered_sets
+from support.refusals import in_full
+from support.strategies import scattered_sets
 
 from reid_dist import FeatureSet, evaluate, sweep_parameters
 from reid_dist.errors import InputError

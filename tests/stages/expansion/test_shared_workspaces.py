@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from small_stores import save_stores
+from support.small_stores import save_stores
 
 from reid_dist import evaluate
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_products import use_integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local_workers import started
-from reference import DISTANCES, ItemSet, order_is_unambiguous
-from reranking_runs import bare, labelled, resources
-from row_blocks import block_of, canonical_matrix, hard_blocks
-from sampling import examples
-from strategies import crowded_sets
+from support.exact_products import use_integers
+from support.local_workers import started
+from support.reference import DISTANCES, ItemSet, order_is_unambiguous
+from support.reranking_runs import bare, labelled, resources
+from support.row_blocks import block_of, canonical_matrix, hard_blocks
+from support.sampling import examples
+from support.strategies import crowded_sets
 from test_neighbours import assert_same, two_blocks
 
 from reid_dist import FeatureSet, nearest

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import DISTANCES, canonical_distances, order_is_unambiguous, reference_topk
-from reranking_runs import bare, resources
-from row_blocks import block_of, canonical_matrix
-from sampling import examples
-from strategies import DIMS, KINDS, crowded_sets, features, scattered_sets
+from support.reference import DISTANCES, canonical_distances, order_is_unambiguous, reference_topk
+from support.reranking_runs import bare, resources
+from support.row_blocks import block_of, canonical_matrix
+from support.sampling import examples
+from support.strategies import DIMS, KINDS, crowded_sets, features, scattered_sets
 
 from reid_dist import nearest
 from reid_dist.core.model import RowRange

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_products import use_integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import DISTANCES
-from reranking_runs import bare
-from row_blocks import DIMS, block_of, canonical_matrix, halve_bounds, hard_blocks, hard_rows, rows_at_the_edge
-from sampling import examples
+from support.exact_products import use_integers
+from support.reference import DISTANCES
+from support.reranking_runs import bare
+from support.row_blocks import DIMS, block_of, canonical_matrix, halve_bounds, hard_blocks, hard_rows, rows_at_the_edge
+from support.sampling import examples
 from test_neighbours import assert_same, plain_surroundings
 
 from reid_dist import nearest

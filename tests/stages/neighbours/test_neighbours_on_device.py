@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from device_runs import integers_on_device
+from support.device_runs import integers_on_device
 from test_neighbours_in_eight_bits import (
     farthest_at_the_edge,
     nearest_at_the_edge,

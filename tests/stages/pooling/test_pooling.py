@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from passes import Count
-from sampling import examples
-from strategies import features as drawn_features
-from strategies import whole_numbers
+from support.passes import Count
+from support.sampling import examples
+from support.strategies import features as drawn_features
+from support.strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, StoreExistsError, UnknownNameError

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from oracles import graph_reranking as graph_oracle
 from oracles import reranking as oracle
-from reranking_runs import bare
-from strategies import scattered_sets
+from support.reranking_runs import bare
+from support.strategies import scattered_sets
 
 from reid_dist import (
     DistanceBlock,

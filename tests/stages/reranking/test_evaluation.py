@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from oracles import reranking as oracle
-from reference import DISTANCES, ItemSet
-from reranking_runs import labelled
-from strategies import crowded_sets, scattered_sets
+from support.reference import DISTANCES, ItemSet
+from support.reranking_runs import labelled
+from support.strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
 from reid_dist.stages import search_plan as neighbour_plan

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import reranking as oracle
-from reference import DISTANCES, canonical_distances
-from reranking_runs import CLOSE, bare, usable_weight
-from sampling import examples
-from strategies import crowded_sets, reranking_problems, seeds
+from support.reference import DISTANCES, canonical_distances
+from support.reranking_runs import CLOSE, bare, usable_weight
+from support.sampling import examples
+from support.strategies import crowded_sets, reranking_problems, seeds
 
 from reid_dist import rerank_blocks, reranked_distances
 from reid_dist.errors import InputError, PlanError, UnknownNameError

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local_workers import started
 from oracles import reranking as oracle
-from reference import DISTANCES
-from reranking_runs import CLOSE, bare
-from sampling import examples
-from strategies import crowded_sets, reranking_problems
+from support.local_workers import started
+from support.reference import DISTANCES
+from support.reranking_runs import CLOSE, bare
+from support.sampling import examples
+from support.strategies import crowded_sets, reranking_problems
 
 from reid_dist import FeatureSet, NeighbourGraph, jaccard_distances, k_reciprocal_graph, nearest, reranked_distances
 from reid_dist.errors import (

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noted import values_of
 from oracles import graph_reranking as oracle
-from reference import order_is_unambiguous
-from reranking_runs import CLOSE, bare, labelled
-from sampling import examples
-from strategies import crowded_sets, reranking_problems, scattered_sets
+from support.noted import values_of
+from support.reference import order_is_unambiguous
+from support.reranking_runs import CLOSE, bare, labelled
+from support.sampling import examples
+from support.strategies import crowded_sets, reranking_problems, scattered_sets
 
 from reid_dist import (
     DistanceBlock,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from local_workers import started
 from oracles import reranking as oracle
-from real_sets import read_sides
-from reference import DISTANCES, canonical_distances
-from reranking_runs import CLOSE, bare, labelled, usable_weight
-from sampling import examples
-from strategies import crowded_sets, reranking_problems, scattered_sets
+from support.local_workers import started
+from support.real_sets import read_sides
+from support.reference import DISTANCES, canonical_distances
+from support.reranking_runs import CLOSE, bare, labelled, usable_weight
+from support.sampling import examples
+from support.strategies import crowded_sets, reranking_problems, scattered_sets
 
 from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
 from reid_dist.core.model import RowRange

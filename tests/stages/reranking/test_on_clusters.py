@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 import pytest
-from local_workers import started
-from reranking_runs import bare, labelled
-from strategies import crowded_sets
+from support.local_workers import started
+from support.reranking_runs import bare, labelled
+from support.strategies import crowded_sets
 
 from reid_dist import evaluate, nearest, reranked_distances
 from reid_dist.stages import search_plan as plan

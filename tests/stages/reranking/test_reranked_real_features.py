@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference
 from oracles import evaluation, graph_reranking
 from oracles import reranking as oracle
 from oracles.rank_metrics import ALL_METRICS
-from real_sets import read_sides
-from reference import order_is_unambiguous
-from reranking_runs import CLOSE, labelled
+from support import reference
+from support.real_sets import read_sides
+from support.reference import order_is_unambiguous
+from support.reranking_runs import CLOSE, labelled
 
 from reid_dist import evaluate, reranked_distances
 from reid_dist.stages.reranking.k_reciprocal import KReciprocal

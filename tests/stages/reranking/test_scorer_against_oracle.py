@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import reranking as oracle
-from reference import DISTANCES
-from reranking_runs import CLOSE, bare, stages, usable_weight
-from strategies import reranking_problems
+from support.reference import DISTANCES
+from support.reranking_runs import CLOSE, bare, stages, usable_weight
+from support.strategies import reranking_problems
 
 from reid_dist import reranked_distances
 from reid_dist.stages.reranking.k_reciprocal import KReciprocal

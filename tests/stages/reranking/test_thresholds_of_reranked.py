@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import verification
 from oracles.protocols import assign_relevance
-from reference import ItemSet
-from reranking_runs import labelled
-from strategies import crowded_sets
+from support.reference import ItemSet
+from support.reranking_runs import labelled
+from support.strategies import crowded_sets
 
 from reid_dist import evaluate, reranked_distances
 from reid_dist.engine import plan

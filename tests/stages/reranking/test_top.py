@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
-from noted import values_of
 from oracles import graph_reranking, reranking
-from reranking_runs import CLOSE, bare, labelled
-from strategies import crowded_sets, scattered_sets
+from support import reference
+from support.noted import values_of
+from support.reranking_runs import CLOSE, bare, labelled
+from support.strategies import crowded_sets, scattered_sets
 
 from reid_dist import (
     DistanceBlock,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from reranking_runs import labelled
-from strategies import scattered_sets
+from support.reranking_runs import labelled
+from support.strategies import scattered_sets
 from workspace_runs import run
 
 from reid_dist.stages import search_plan as neighbour_plan

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reranking_runs import labelled
-from strategies import scattered_sets
+from support.reranking_runs import labelled
+from support.strategies import scattered_sets
 from workspace_runs import STAGES, run, stamps, threads_file
 
 from reid_dist import evaluate

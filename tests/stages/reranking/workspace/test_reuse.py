@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from reranking_runs import labelled
-from strategies import crowded_sets
+from support.reranking_runs import labelled
+from support.strategies import crowded_sets
 from workspace_runs import RERANK, STAGES, kinds, run, stamps
 
 from reid_dist import evaluate, nearest

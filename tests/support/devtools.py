@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from browser import BROWSER, QUIET
+from support.browser import BROWSER, QUIET
 
 _WAIT_S = 30.0
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
-from strategies import KINDS, features, seeds
 
 from reid_dist.engine.distances.quantised import IntegerRows
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.quantising import LARGEST_INTEGER
+from support.strategies import KINDS, features, seeds
 
 DIMS = (1, 7, 31, 64, 512, 2048, 4099)
 HARD = ("one_giant", "heavy_tails", "denormal", "norms", "offset")

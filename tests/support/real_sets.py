@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from reference import ItemSet
+
+from support.reference import ItemSet
 
 
 def read_sides(path: Path) -> tuple[ItemSet, ItemSet]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from reference import ItemSet
+
+from support.reference import ItemSet
 
 DIMS = (1, 2, 3, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 70)
 KINDS = ("palette", "few_valued", "scaled", "constant", "random", "half")

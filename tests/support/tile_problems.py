@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from row_blocks import block_of, canonical_matrix
 
 from reid_dist.core.model import GalleryMask, Hidden, Labels
 from reid_dist.engine.distances import DISTANCES
@@ -23,6 +22,7 @@ from reid_dist.kernels.canonical import Rescoring
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import PROTOCOLS
+from support.row_blocks import block_of, canonical_matrix
 
 COSINE = DISTANCES.get("cosine")
 
