@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.processes import COMMAND
+from support.refusals import printed_error
 
 from reid_dist import DistanceBlock, FeatureSet, Report, evaluate, ingest
 from reid_dist.clusters import read_cluster
@@ -190,7 +191,8 @@ def test_a_folder_that_may_not_be_entered(store: Path, tmp_path: Path, words: li
     named = [word.replace("FOLDER", str(tmp_path / "closed")).replace("STORE", str(store)) for word in words]
     done = subprocess.run([*before, *COMMAND, *named], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
+    line = printed_error(done.stderr)
+    assert line == done.stderr.rstrip()
     assert line.startswith("Error: cannot ")
     assert "Permission denied" in line
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import wait_until
+from support.refusals import printed_error
 
 _FULL = Path("/dev/full")
 
@@ -55,7 +56,7 @@ def test_a_full_disk_after_the_work(full, stores, threads: Path, tmp_path: Path,
     done = run("evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out", *form, stdout=full)
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
-    (line,) = (line for line in done.stderr.splitlines() if "tasks" not in line)
+    line = printed_error(done.stderr)
     assert line.startswith("Error: cannot write the output: No space left on device")
     assert json.loads((tmp_path / "out" / "report.json").read_text())["counts"]["n_query"] == 40
 

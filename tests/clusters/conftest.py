@@ -16,6 +16,7 @@ import pytest
 from certificate_files import write_certificates
 from dask_processes import dask
 from support.processes import COMMAND, wait_until
+from support.refusals import printed_error
 from support.small_stores import save_stores
 
 from reid_dist import FeatureSet, evaluate
@@ -33,14 +34,13 @@ class Ended:
         return json.loads(self.out)["result_digest"]
 
     def assert_one_line(self, code: int, *words: str) -> None:
-        """The command ended with one clear line."""
+        """The command ended with one clear error."""
         assert self.code == code, self.err
         assert "Traceback" not in self.err
-        # Other lines are what Dask and SSH log; the last word is ours.
-        last = self.err.strip().splitlines()[-1]
-        assert last.startswith("Error: ")
+        # Lines before it are what Dask and SSH log; the last word is ours.
+        error = printed_error(self.err)
         for word in words:
-            assert word in last
+            assert word in error
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.processes import COMMAND
+from support.refusals import printed_error
 
 from reid_dist import FeatureSet
 from reid_dist.cli.ending import ending_of
@@ -97,9 +98,10 @@ def _limited(megabytes: int, *words: str) -> subprocess.CompletedProcess[str]:
 def _is_one_line_with_the_limit(done: subprocess.CompletedProcess[str], megabytes: int) -> None:
     assert (done.returncode, done.stdout) == (3, "")
     progress = re.compile(".* tasks, .*|compiling kernels of this kind of job, once per machine")
-    (line,) = (line for line in done.stderr.splitlines() if not progress.fullmatch(line))
-    assert line.startswith("Error: ")
-    assert f"(ulimit -v {megabytes * 1_000_000 // 1024})" in line
+    shown = "\n".join(line for line in done.stderr.splitlines() if not progress.fullmatch(line))
+    error = printed_error(shown)
+    assert error == shown
+    assert f"(ulimit -v {megabytes * 1_000_000 // 1024})" in error
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from support.local_workers import dask_words
 from support.processes import wait_until
+from support.refusals import printed_error
 
 from reid_dist import FeatureSet, evaluate
 
@@ -111,11 +112,10 @@ class Command:
         return found
 
     def error(self, *codes: int) -> str:
-        """The one error, and no traceback, of a command that must end with one of these codes."""
+        """The one error with its details, and no traceback, of a command that must end with one of these codes."""
         assert self.end() in codes, self.err
         assert "Traceback" not in self.err, self.err
-        (line,) = [line for line in self.err.splitlines() if line.startswith("Error: ")]
-        return line
+        return printed_error(self.err)
 
     def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 60) -> None:
         """Wait for something that the command brings about."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from small_nights import damage, save_model, write_suite
+from support.refusals import printed_error
 
 from reid_dist.cli import main
 from reid_dist.nightly.history import History
@@ -323,9 +324,7 @@ def test_a_history_that_cannot_be_used(tmp_path: Path) -> None:
     nights.history.write_text("these are no nights")
     done = nights.run()
     assert (done.code, done.out) == (2, "")
-    (line,) = done.err.splitlines()
-    assert line.startswith("Error: ")
-    assert "not a history" in line
+    assert "not a history" in printed_error(done.err)
     assert nights.history.read_text() == "these are no nights"
     assert not (tmp_path / "nights" / "runs").exists()
 

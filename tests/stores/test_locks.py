@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.feature_arrays import SIDES, make_piece, save_model
+from support.refusals import printed_error
 
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest
@@ -67,12 +68,12 @@ def old(tmp_path: Path) -> list[str]:
 
 
 def refused(tmp_path: Path, *options: str) -> str:
-    """The last line of a command that is refused."""
+    """The error of a command that is refused."""
     command = [sys.executable, "-m", "reid_dist.cli", "ingest", "new.npz", "--output", "out", *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    return done.stderr.strip().splitlines()[-1]
+    return printed_error(done.stderr)
 
 
 @pytest.mark.slow
