@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +70,10 @@ class ResultPlace:
                 click.echo(f"\nwritten: {self.file}")
         else:
             form = "json" if self.as_json else self.form or "text"
-            # As in a file: of a path that is not UTF-8 a question mark.
-            click.echo(result.written(form, notes=self.notes).encode("utf-8", "replace"), nl=False)
+            text = result.written(form, notes=self.notes)
+            # As in a file: UTF-8 whatever the locale, and a question mark for a path that is not UTF-8.  A stream that a
+            # program has put in place of standard output may take text alone.
+            click.echo(text.encode("utf-8", "replace") if hasattr(sys.stdout, "buffer") else text, nl=False)
 
 
 def result_options(what: str, *, has_file: bool = True) -> Callable[[F], Callable[..., Any]]:
