@@ -71,8 +71,8 @@ class ResultPlace:
         else:
             form = "json" if self.as_json else self.form or "text"
             text = result.written(form, notes=self.notes)
-            # As in a file: UTF-8 whatever the locale, and a question mark for a path that is not UTF-8.  A stream that a
-            # program has put in place of standard output may take text alone.
+            # As in a file: UTF-8 whatever the locale, and a question mark for a path that is not UTF-8.  A stream
+            # that a program has put in place of standard output may take text alone.
             click.echo(text.encode("utf-8", "replace") if hasattr(sys.stdout, "buffer") else text, nl=False)
 
 

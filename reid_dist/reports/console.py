@@ -21,7 +21,7 @@ from reid_dist.reports.words import call, named, published
 
 
 def print_report(report: DocumentReport, file: IO[str] | None = None) -> None:
-    """Print a report, as its method `show` does."""
+    """Print a report, as its method ``show`` does."""
     report.show(file=file)
 
 

@@ -231,7 +231,7 @@ class DocumentReport(Result):
         """Return one offline page without scripts; the same report gives the same bytes."""
 
     def show(self, notes: str = "full", file: IO[str] | None = None) -> None:
-        """Print name, warnings and tables, on standard output when `file` is None, as `print_parts` does."""
+        """Print name, warnings and tables, on standard output when `file` is None."""
         from reid_dist.reports.tabular.terminal import print_headed
 
         print_headed(self.heading, self.tables(), notes, file)

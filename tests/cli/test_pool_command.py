@@ -100,7 +100,7 @@ def test_a_file_is_a_source(reid_dist, tmp_path: Path) -> None:
         (("--by", "item_id"), ("no item ids",)),
         (("--method", "men"), ("unknown pooling method 'men'", "did you mean 'mean'")),
         (("--chunk-rows", "0"), ("--chunk-rows",)),
-        (("--dtype", "int8"), ("--dtype",)),
+        (("--dtype", "int8"), ("int8",)),
     ],
 )
 def test_mistakes_are_reported_in_one_line(reid_dist, frames, tmp_path: Path, words, parts) -> None:

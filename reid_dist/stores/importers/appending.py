@@ -57,7 +57,7 @@ def append(
     progress
         Called after every block of rows.
     **labels
-        Sources of labels, as in `ingest`; `drop_duplicates` compares the rows of the source only with each other.
+        Sources of labels, as in `ingest`; ``drop_duplicates`` compares the rows of the source only with each other.
 
     Returns
     -------

@@ -103,7 +103,7 @@ def ingest(
     """Read a source in bounded memory and write it to feature stores.
 
     A source with query and gallery becomes ``output/query.zarr`` and ``output/gallery.zarr``; text identities are
-    numbered over both.  A single set with `num_query` or with columns ``is_query`` and ``is_gallery`` is split in the
+    numbered over both.  A single set with ``num_query`` or with columns ``is_query`` and ``is_gallery`` is split in the
     same way.  Any other single set becomes one store at `output`.  On an error, no files remain.
 
     Parameters
@@ -159,8 +159,8 @@ def ingest(
         or an image path, or whose features are bit-identical, and leave out the others; a note gives their number.
         Repeats with a different identity or camera are refused.
     left_out
-        CSV file to write, with all rows that `exclude` and `drop_duplicates` leave out and all entries that match no
-        row.
+        CSV file to write, with all rows that ``exclude`` and ``drop_duplicates`` leave out and all entries that match
+        no row.
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite

@@ -40,7 +40,8 @@ def test_pictures_of_the_hardest_queries(run, pictured, tmp_path):
     assert [each.query.row for each in shown] == order[: len(shown)].tolist()
     assert {each.reason for each in shown} == {"hardest"}
     assert all(item.image for each in shown for item in (each.query, *each.items))
-    assert (tmp_path / "out" / "report.html").read_text().count("<img") == sum(1 + len(each.items) for each in shown)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("<img") >= sum(1 + len(each.items) for each in shown)
 
 
 @pytest.mark.slow
