@@ -238,12 +238,8 @@ def _by_own_intervals(
     """Compare a metric without values per query by the intervals that both runs have of it, if these are of the level.
 
     The interval of the difference goes from the lower end of one less the upper end of the other to the converse: it is
-    wide enough for values of any correlation, and wider than one of pairs.  It holds the thresholds of rates, and those
-    that rest on fewer than ten false accepts vary too much for that: their verdict is ``undecided``.
-
-    Share of simulated pairs of equally good models that TAR@FAR calls worse or better at 95 %, 150 or 200 data sets
-    each: 9 and 12 % for 20 identities with four false accepts, at most 7 % for 15 and 20 with 19 and more, at most 4 %
-    for 30 and more.
+    wide enough for values of any correlation, and wider than one of pairs.  It takes the thresholds of rates as fixed;
+    those of rates with fewer than ten false accepts vary too much for that, and the verdict is ``undecided``.
     """
     before, after = (_own_interval(report, metric.name, confidence) for report in runs)
     if before is None or after is None:
