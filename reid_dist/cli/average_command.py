@@ -6,18 +6,13 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.click_options import metrics_option
 from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("average")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="Metric to average; repeatable. Default: all common ones.",
-)
+@metrics_option("average")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
 @click.option("--allow-different", is_flag=True, help="Average even if conventions differ.")
 @result_options("averages")

@@ -291,8 +291,16 @@ threads_options = _cluster_options(
     example="local.yaml", usual="threads on all cores, or a local cluster with --workers"
 )
 
-# What the tests of differences between runs draw, and how often.
+
+def metrics_option(purpose: str) -> Callable[[F], F]:
+    """Option of the metrics of runs that a command is for."""
+    words = f"Metric to {purpose}; repeatable. Default: all common ones."
+    return click.option("--metric", "metrics", multiple=True, metavar="NAME", help=words)
+
+
+# At what level differences between runs are tested, what these tests draw, and how often.
 test_options = _together(
+    click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level; tests use 1 - level."),
     click.option(
         "--by",
         "unit",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import image_root_option, test_options
+from reid_dist.cli.click_options import image_root_option, metrics_option, test_options
 from reid_dist.cli.result_place import ResultPlace, result_options
 from reid_dist.errors import ExitCode
 
@@ -15,14 +15,7 @@ from reid_dist.errors import ExitCode
 @click.command("compare")
 @click.argument("baseline", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME",
-    help="Metric to compare; repeatable. Default: all common ones.",
-)
-@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
+@metrics_option("compare")
 @test_options
 @click.option(
     "--minimum-effect",

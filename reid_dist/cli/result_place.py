@@ -7,19 +7,17 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from reid_dist.cli.click_options import OUTPUTS, option
+from reid_dist.core.formatting import NOTE_LEVELS, TABLE_FORMS
 
 if TYPE_CHECKING:
     from reid_dist.reports.documents import Result
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_FORMATS: Final = ("text", "markdown", "latex", "csv", "json", "html")
-_NOTES: Final = ("none", "short", "full")
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,9 @@ class ResultPlace:
             if as_json and form not in (None, "json"):
                 raise click.UsageError(f"--json and --format {form} are two forms; choose one")
             return cls(None, form, notes, as_json)
-        from reid_dist.reports.documents import FORMATS
         from reid_dist.reports.report_files import refuse_existing
 
-        by_suffix = {suffix: name for name, suffix in FORMATS.items()}
+        by_suffix = {suffix: name for name, suffix in TABLE_FORMS.items()}
         if form is None and file.suffix.lower() not in by_suffix:
             raise click.UsageError(
                 f"the name {file} does not say in which form to write; add --format, or end it in "
@@ -86,13 +83,13 @@ def result_options(what: str, *, has_file: bool = True) -> Callable[[F], Callabl
             "--format",
             "form",
             group=OUTPUTS,
-            type=click.Choice(_FORMATS),
+            type=click.Choice([*TABLE_FORMS]),
             help=f"Format of the {what}. Default: {'by the suffix of FILE; without one, ' if has_file else ''}text.",
         ),
         option(
             "--notes",
             group=OUTPUTS,
-            type=click.Choice(_NOTES),
+            type=click.Choice(NOTE_LEVELS),
             default="full",
             show_default=True,
             help="Notes below tables; short explains only marks, intervals and verdicts.",

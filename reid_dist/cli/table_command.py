@@ -7,21 +7,18 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import image_root_option, test_options
+from reid_dist.cli.click_options import image_root_option, metrics_option, test_options
 from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("table")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
-@click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help="Metric to show; repeatable. Default: all common ones."
-)
+@metrics_option("show")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run; give one per run, in order.")
 @click.option("--intervals", is_flag=True, help="Show the interval of every value.")
 @click.option(
     "--letters", is_flag=True, help="Mark runs by letters: runs that share a letter do not differ significantly."
 )
-@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level; tests use 1 - level.")
 @test_options
 @image_root_option
 @result_options("table")

@@ -6,6 +6,20 @@ import math
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Final
+
+TABLE_FORMS: Final = {
+    "text": ".txt",
+    "markdown": ".md",
+    "latex": ".tex",
+    "csv": ".csv",
+    "json": ".json",
+    "html": ".html",
+}
+"""Forms in which results are written, and the suffix of a file of each."""
+
+NOTE_LEVELS: Final = ("none", "short", "full")
+"""Which notes are written with a table: none, those without which it cannot be read, or all."""
 
 _VOWELS = "aeiou"
 _MOST_NAMED = 3
@@ -67,8 +81,13 @@ def rate(value: float) -> str:
     """Return a share of one in percent with as many decimals as it takes: an error rate may be very small."""
     if math.isnan(value):
         return "undefined"
+    return f"{rate_digits(value)} %"
+
+
+def rate_digits(value: float, digits: int = 4) -> str:
+    """Return a share of one in percent, without the sign, to so many significant digits."""
     # Through Decimal, so that a rate of 10^-8 is 0.000001 % and not 1e-06 %.
-    return f"{Decimal(f'{100 * value:.4g}'):f} %"
+    return f"{Decimal(f'{100 * value:.{digits}g}'):f}"
 
 
 def compact(value: float) -> str:

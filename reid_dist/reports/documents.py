@@ -44,16 +44,6 @@ DIGEST: Final = "document_digest"
 _TIMING: Final = "timing"
 
 
-FORMATS: Final = {
-    "text": ".txt",
-    "markdown": ".md",
-    "latex": ".tex",
-    "csv": ".csv",
-    "json": ".json",
-    "html": ".html",
-}
-"""Forms in which a result is written, and the suffix of a file of each."""
-
 _SUMMARISED: Final = frozenset(
     (
         "benchmark",
@@ -143,7 +133,7 @@ class Result(Summarised):
         return render_tables(self.tables())
 
     def written(self, form: str, *, notes: str = "full") -> str:
-        """Return the result in one of the `FORMATS`."""
+        """Return the result in a form of `reid_dist.core.formatting.TABLE_FORMS`."""
         by_form = {"text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex}
         if form in by_form:
             return by_form[form](notes=notes)

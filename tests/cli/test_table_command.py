@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, Report, compare_runs, evaluate
-from reid_dist.reports.documents import FORMATS
+from reid_dist.core.formatting import TABLE_FORMS
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_console(reid_dist, folders: list[Path]) -> None:
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv", "html", "json"])
 def test_files(reid_dist, folders: list[Path], tmp_path: Path, form: str) -> None:
-    output = tmp_path / "new" / f"table{FORMATS[form]}"
+    output = tmp_path / "new" / f"table{TABLE_FORMS[form]}"
     printed = reid_dist("table", *folders, "--format", form)
     assert printed.code == 0
     # The suffix says in which form to write.

@@ -141,7 +141,7 @@ def _interval(ends: Sequence[float | None] | None) -> str:
 
 
 def _share(value: float) -> str:
-    return formatting.rate(float(f"{value:.3g}")).removesuffix(" %")
+    return formatting.rate_digits(value, 3)
 
 
 def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:

@@ -21,9 +21,6 @@ _NOTE_LENGTH: Final = 200
 SEVERITY_WORDS: Final = (WARNING, CAUTION, "note")
 """Names of notes that are findings."""
 
-NOTES: Final = ("none", "short", "full")
-"""Which notes are written with a table: none, those without which it cannot be read, or all."""
-
 
 class Kind(Enum):
     """What a column holds, which decides on its alignment and style."""
@@ -174,7 +171,7 @@ class Table:
         return replace(self, rows=rows, notes=notes)
 
     def with_notes(self, level: str) -> Table:
-        """Return the table with the notes of a level of `NOTES`."""
+        """Return the table with the notes of a level of `reid_dist.core.formatting.NOTE_LEVELS`."""
         kept = {"none": (), "short": [note for note in self.notes if note.needed], "full": self.notes}[level]
         return replace(self, notes=kept)
 
