@@ -173,7 +173,6 @@ _CAUSES: Final = {
     "query": _UNFIT.format("query set"),
     "between": f"the features of each side fit its own labels, but not those of the other side: {_UNLIKE}",
     "query or between": "the gallery features fit their labels, so query features and labels are in different orders, "
-    ""
     f"{_UNLIKE}",
     "features": _ANY_CAUSE.format("features"),
     "distances": _ANY_CAUSE.format("rows or columns of the distances"),

@@ -141,8 +141,8 @@ def test_an_import_on_windows_is_refused(module: str) -> None:
     done = on_windows(module, name=r"C:\work\reid-dist\train.py", words=["python", "train.py"])
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: reid-dist runs on Linux and macOS, and not on Windows: install and use it in the Windows "
-        "Subsystem for Linux (wsl --install)"
+        "ImportError: reid-dist does not run on Windows, which lacks the locks and signals of POSIX: install "
+        "and use it in the Windows Subsystem for Linux (wsl --install)"
     )
 
 
@@ -159,6 +159,6 @@ def test_the_command_on_windows_is_refused_in_one_line(name: str, words: list[st
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        "Error: reid-dist runs on Linux and macOS, and not on Windows: install and use it in the Windows Subsystem for "
-        "Linux (wsl --install)"
+        "Error: reid-dist does not run on Windows, which lacks the locks and signals of POSIX: install "
+        "and use it in the Windows Subsystem for Linux (wsl --install)"
     ]
