@@ -111,7 +111,7 @@ async def _run(graph: TaskGraph, n_workers: int, sizes: dict[str, int]) -> tuple
     """Seconds of this process, seconds on the wall, and tasks by kind, until all tasks of a graph are done."""
     sent: Counter[str] = Counter()
     async with (
-        distributed.Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler,
+        distributed.Scheduler(host="127.0.0.1", port=0, dashboard=False, dashboard_address="127.0.0.1:0") as scheduler,
         distributed.Client(scheduler.address, asynchronous=True) as client,
     ):
         connections = [
