@@ -38,9 +38,7 @@ class Prepared(BaseModel):
         "{path}, {model} and {dataset} are replaced.",
     )
     prepare_hours: float = Field(default=12.0, gt=0, allow_inf_nan=False, description="Time limit of `prepare`.")
-    expect_new: bool = Field(
-        default=False, description="Whether features with the content of the last night are a failure."
-    )
+    expect_new: bool = Field(default=False, description="Treat unchanged features as a failure.")
 
 
 class Model(Prepared):
@@ -54,7 +52,9 @@ class DataSet(PipelineJob, Prepared):
     """Data set: query, gallery, and fields of its jobs, such as the protocol or ground truth."""
 
     labels: Labels = Field(default_factory=dict)
-    models: tuple[str, ...] | None = Field(default=None, description="Models with features of it.  Default: all.")
+    models: tuple[str, ...] | None = Field(
+        default=None, description="Models that have features of this data set.  Default: all."
+    )
 
 
 class Variant(PipelineJob):
@@ -63,7 +63,7 @@ class Variant(PipelineJob):
     query: str = Field(default="", description="Default: that of the data set.")
     gallery: str = Field(default="", description="Default: that of the data set.")
     labels: Labels = Field(default_factory=dict)
-    models: tuple[str, ...] | None = Field(default=None, description="Only for these models.")
+    models: tuple[str, ...] | None = Field(default=None, description="Run only for these models.")
     datasets: tuple[str, ...] | None = Field(default=None, description="Only on these data sets.")
 
 

@@ -89,15 +89,15 @@ KINDS: Final = {
 
 _FIELDS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
 _COMMON_OBSTACLES: Final = {
-    Obstacle.NO_FEATURES: "it has no values per query, or its ranking is given",
+    Obstacle.NO_FEATURES: "it has no values per query, or its ranking was precomputed",
     Obstacle.ROW_NUMBERS: "its ground truth refers to rows",
-    Obstacle.OVERWRITTEN: "the feature sets of that run are no longer where they were; write those of every night to a "
+    Obstacle.OVERWRITTEN: "the feature sets of that run have moved or were deleted; write those of every night to a "
     "place of their own, or append rows only",
     Obstacle.NO_IDS: "its items have no unique ids or image paths",
     Obstacle.NOTHING_COMMON: "no item is in both with equal labels",
     Obstacle.FAILED: "their evaluation failed",
 }
-_OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs of another shape"}
+_OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs with a different shape"}
 
 
 class Sign(NamedTuple):
@@ -353,7 +353,7 @@ def _not_common(facts: Mapping[str, Any]) -> str:
     if "obstacle" not in facts:
         return ""
     why = f" ({facts['why']})" if "why" in facts else ""
-    return f"the items of both were not compared: {_COMMON_OBSTACLES[Obstacle(facts['obstacle'])]}{why}"
+    return f"the common items were not compared: {_COMMON_OBSTACLES[Obstacle(facts['obstacle'])]}{why}"
 
 
 def differences_text(differences: Sequence[Sequence[str]]) -> str:
@@ -365,8 +365,8 @@ def differences_text(differences: Sequence[Sequence[str]]) -> str:
 def _moved(facts: Mapping[str, Any]) -> str:
     near, far = (brief(digest, _DIGITS) for digest in facts["digests"])
     places = differences_text(facts["differences"])
-    where = f"what differs is {places}" if places else "versions and machine are equal as well"
-    return f"equal inputs and an equal job gave the digest {near} in run {facts['run']} and {far} now; {where}"
+    where = f"what differs is {places}" if places else "versions and machine are also the same"
+    return f"identical inputs and an identical job gave digest {near} in run {facts['run']} and {far} now; {where}"
 
 
 def _changed(what: str) -> Callable[[Finding], str]:
@@ -438,7 +438,7 @@ def _tested(finding: Finding) -> str:
     text = f"against run {finding.baseline}{role}: "
     text += "; ".join(_metric_text(change, finding) for change in _decisive(finding))
     if "also" in facts:
-        text += f"; also a loss against run {facts['also']}"
+        text += f"; also worse than run {facts['also']}"
     if facts.get("last") and facts["last"][1] is not None:
         verdict, run = facts["last"]
         text += f"; {SIGNS[verdict].words} against run {run}, the last"
@@ -704,9 +704,10 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
     if finding is not None and finding.gate == "trend" and change is not None and kind != MOVED:
         return _trend_clause(entry, finding, change, earlier)
     if kind == MOVED:
-        text, nothing = "gave another result for equal inputs and an equal job", "nothing else that is recorded changed"
+        text = "gave a different result for identical inputs and an identical job"
+        nothing = "no other tracked input, version or machine changed"
     else:
-        text, nothing = f"is {kind}{_significance(change)}", "nothing that is recorded changed"
+        text, nothing = f"is {kind}{_significance(change)}", "no tracked input, version or machine changed"
     common = " on common items" if finding is not None and "common" in finding.facts else ""
     text += f"{common}: {change_text(change)}" if change is not None else ""
     against = compared_with(entry, earlier)
@@ -744,5 +745,5 @@ def _significance(change: Change | None) -> str:
         return ""
     if change.name in COSTS:
         outside = not change.low <= change.difference <= change.high
-        return ", beyond the noise of earlier nights" if outside else ""
+        return ", more than the noise of earlier nights" if outside else ""
     return ", beyond chance" if change.low > 0 or change.high < 0 else ""

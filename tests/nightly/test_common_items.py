@@ -158,7 +158,7 @@ def test_overwritten_sets_are_not_compared_and_the_night_says_so(tmp_path: Path)
     found = accuracy(run)
     assert (run.exit_code, outcome(run.entries[0]), found.code) == (5, "uncompared", Code.OTHER_CONDITIONS)
     assert found.facts["obstacle"] == "overwritten"
-    assert "no longer where they were" in finding_text(found)
+    assert "have moved or were deleted" in finding_text(found)
     # Allowed, the outcome stays, and the code of the night is another.
     assert run_night(write_suite(tmp_path, {"a": tmp_path / "b"}, {"plain": {}})).exit_code == 0
 

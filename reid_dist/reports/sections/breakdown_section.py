@@ -147,7 +147,7 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
         for place in places[:most]
     ]
     if means := table.get(MEAN_OF_GROUPS):
-        caption.append("The last row is the mean of all groups, each with the weight 1.")
+        caption.append("The last row is the unweighted mean over groups.")
         # An identity may have queries in several groups.
         sums = ("" if count == N_IDENTITIES else formatting.integer(sum(table[count])) for count in counts)
         rows.append(["mean of groups", *sums, *(_cell(metric, means[metric]) for metric in metrics)])
@@ -170,12 +170,12 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
     )
     if any(len(table[side]) > _MOST_CAMERAS for side in sides):
         caption += (
-            f" Shown are the first {_MOST_CAMERAS} cameras of {len(table[sides[0]])} and {len(table[sides[1]])}; "
+            f" Showing the first {_MOST_CAMERAS} cameras of {len(table[sides[0]])} and {len(table[sides[1]])}; "
             "report.json has all under breakdowns.camera_pair."
         )
     metrics = _metrics("camera_pair", table)
     if len(metrics) > _MOST_MAPS:
-        caption += f" Drawn are the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
+        caption += f" Showing the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
     n_valid = _cut(table["n_valid"])
     charts = [
         HeatMap(metric=name, query_camids=queries, gallery_camids=galleries, values=_cut(table[name]), n_valid=n_valid)
@@ -184,7 +184,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
     shown = [
         {
             "chart": chart,
-            "caption": "In percent. The stronger the colour, the higher.",
+            "caption": "In percent; a stronger colour is a higher value.",
             "table": _matrix(queries, galleries, [[_cell(chart.metric, each) for each in row] for row in chart.values]),
         }
         for chart in charts
@@ -220,7 +220,7 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
         f"{order}. The last value is that of the whole gallery. The horizontal axis is {distractor_scale(n_rows)}."
     )
     if len(metrics) > _MOST_CURVES:
-        caption += f" Drawn are the first {_MOST_CURVES} of {len(metrics)} metrics; the table has all."
+        caption += f" Showing the first {_MOST_CURVES} of {len(metrics)} metrics; the table has all."
     places = _spread(len(n_rows))
     if len(places) < len(n_rows):
         caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."

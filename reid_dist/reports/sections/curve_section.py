@@ -39,7 +39,7 @@ def _by_rank(name: str, caption: str, curve: NDArray[np.float64], report: Report
         caption += f" The vertical axis starts at {100 * start:.0f} %."
     ends = _ends(name, len(curve), report)
     if len(ends[0]):
-        caption += " Upright lines are intervals."
+        caption += " Vertical lines are intervals."
     chart = rank_chart(name, {"": curve}, ends={"": ends})
     return {"chart": chart, "caption": caption.strip(), "table": _values("rank", table)}
 
@@ -62,7 +62,7 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
         [f"{100 * level:.0f} %", formatting.percent(float(value))]
         for level, value in zip(levels[::tenth], curve[::tenth], strict=True)
     ]
-    caption = "Precision at each recall: the best from there on (interpolated), mean over queries."
+    caption = "Interpolated precision at each recall (the best at this or any higher recall), mean over queries."
     chart = precision_recall_chart({"": curve})
     return {"chart": chart, "caption": caption, "table": _values("recall", table)}
 

@@ -15,8 +15,8 @@ from reid_dist.reports.words import distance
 # Labels of the two items of a pair, and the entries that have them.
 _ENTRIES = {"pid": "pids", "camera": "camids", "file": "paths"}
 _EVIDENCE = (
-    "Evidence is the distance from the median score in units of the usual spread; without any wrong label, a normal "
-    f"distribution of scores would show {EXPECTED:g} of them."
+    "Evidence is the distance from the median score in robust standard deviations; without wrong labels, normally "
+    f"distributed scores would exceed the limit {EXPECTED:g} times."
 )
 
 
@@ -37,8 +37,8 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
             problems["n_identities"],
             [*_item_columns(identities, "", ""), Column("evidence")],
             [[*_items(each, pictures), f"{each['evidence']:.1f}"] for each in identities],
-            "The queries of each of the two are nearer to items of the other one than those of most identities are to "
-            f"any other: perhaps one identity with two labels. {_EVIDENCE}",
+            "The queries of each identity are closer to items of the other one than is usual between identities: "
+            f"perhaps one identity with two labels. {_EVIDENCE}",
         )
     if suspects:
         yield _table(

@@ -114,7 +114,7 @@ def error_table(document: Mapping[str, Any]) -> Table:
             )
     heads = ("calibration error", "Brier score", "of the prior alone")
     words = (
-        "each fifth of the identities with the probabilities fitted on all others; calibration error: mean distance "
+        "five-fold cross-validation over identities; calibration error: mean distance "
         "between probability and share of matches, over 15 bins of probability"
     )
     return Table(
@@ -157,7 +157,7 @@ def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[s
     table = _table(columns, filled.tolist())
     dashed = f" Dashed rules: {' and '.join(name for name, _ in marks)}." if marks else ""
     upright = " Vertical rules: intervals of the shares." if _any(ends) else ""
-    caption = f"Each kind as shares of its number.{dashed}{upright}"
+    caption = f"Shares within each kind.{dashed}{upright}"
     shown = {_KINDS.get(name, name): name for name in counts}
     kinds = {word: (counts[name], ends[name]) for word, name in shown.items() if counts[name].any()}
     chart = _histogram_chart(title, edges, kinds, unit, marks)
@@ -176,7 +176,7 @@ def _histogram_chart(
     Bins go from each of the edges to the next; the last one is open, and is drawn as wide as the others.
     """
     if not kinds or len(edges) < 2:
-        return empty_chart(f"{title}: all are at one distance")
+        return empty_chart(f"{title}: all distances are equal")
     filled = np.flatnonzero(np.sum([counts for counts, _ in kinds.values()], axis=0))
     bins = slice(int(filled[0]), int(filled[-1]) + 1)
     stops = np.append(edges[1:], 2.0 * edges[-1] - edges[-2])
@@ -215,7 +215,7 @@ def _rates(found: _Histogram, n_non_mated: int) -> dict[str, Any]:
     shaded = " Shaded: intervals." if _any(ends) else ""
     return {
         "chart": _rates_chart("Top matches accepted", found.edges, rates, ends),
-        "caption": f"What becomes of top matches nearer than a threshold.{shaded}",
+        "caption": f"Outcome of top matches closer than a threshold.{shaded}",
         "table": _table(columns),
     }
 

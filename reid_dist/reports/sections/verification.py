@@ -19,7 +19,7 @@ _COUNTED = {
     "n_genuine": "genuine pairs: kept, of one identity",
     "n_impostor": "impostor pairs: kept, of two identities",
     "n_mated": "mated queries: the gallery has a relevant row of their identity",
-    "n_non_mated": "non-mated queries: no gallery row at all has their identity",
+    "n_non_mated": "non-mated queries: no gallery row has their identity",
 }
 _FAR = (
     "FAR (false accept rate): the share of impostor pairs nearer than the threshold. FRR (false reject rate) is "
@@ -100,8 +100,8 @@ def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float6
     return [
         {
             "chart": det_chart({"": (far, tar)}, marked),
-            "caption": "False rejects against false accepts, both axes logarithmic; the nearer to the lower left, "
-            "the better. Dashed, where in view: both are equal.",
+            "caption": "False rejects against false accepts, both axes logarithmic; closer to the lower left "
+            "is better. Dashed, where in view: both are equal.",
             "table": table,
         },
         {
