@@ -49,10 +49,10 @@ def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> No
         if distance.needs_length and features.n_zero_rows and not features.allow_zero:
             rows = ", ".join(map(str, features.first_zero_rows))
             more = ", …" if features.n_zero_rows > len(features.first_zero_rows) else ""
-            what = f"{counted(features.n_zero_rows, 'row')} of {features.n_rows:,}"
+            n_zero = features.n_zero_rows
             raise InputError(
-                f"{what} of the {side} set {'is' if features.n_zero_rows == 1 else 'are'} all zeros, for which "
-                f"{distance.name} distance is undefined; drop or allow them",
+                f"{n_zero:,} of {counted(features.n_rows, f'{side} row')} {'is' if n_zero == 1 else 'are'} all zeros, "
+                f"for which {distance.name} distance is undefined; drop or allow them",
                 details=(
                     f"rows: {rows}{more}",
                     "allow them with ingest --allow-zero (allow_zero=True): their distance to every row is then 1",

@@ -301,7 +301,7 @@ def test_what_is_refused(monkeypatch):
     assert "chunk_rows must be at least 1" in refusal(k_reciprocal_graph, features, chunk_rows=0)
     zero = FeatureSet.from_arrays(np.append(items(30), np.zeros((1, 8), np.float32), axis=0), np.zeros(31, int))
     on_the_sphere = {"rerank": "k_reciprocal(variant=faiss_k1)", "distance": "euclidean"}
-    assert "1 row of 31 of the query set is all zeros" in refusal(k_reciprocal_graph, zero, **on_the_sphere)
+    assert "1 of 31 query rows is all zeros" in refusal(k_reciprocal_graph, zero, **on_the_sphere)
     assert k_reciprocal_graph(zero, distance="euclidean").n_items == 31
     assert "rows must be from 0 to 29, found 30" in refusal(jaccard_distances, graph, [30])
     assert "columns must be from 0 to 29, found -1" in refusal(jaccard_distances, graph, [0], [-1])
