@@ -18,7 +18,7 @@ from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.clusters.settings import forcing
 from reid_dist.engine.policy import UNFORCED
 
-_TESTS = str(Path(__file__).parent)
+_TESTS = str(Path(__file__).parents[1])
 
 needs_peaks = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
 """Mark of tests that measure a peak."""
