@@ -71,6 +71,8 @@ for _module, _names in _LACKING.items():
     for _name in _names:
         if hasattr(_module, _name):
             delattr(_module, _name)
+# From Python 3.13 on it calls ``sched_getaffinity``; where that is not, it is the number of all cores.
+os.process_cpu_count = os.cpu_count  # type: ignore[attr-defined,unused-ignore]
 for _name in ("stat", "lstat", "open", "readlink", "listdir", "scandir", "access"):
     setattr(os, _name, _hiding(getattr(os, _name)))
 builtins.open = io.open = _hiding(builtins.open)  # type: ignore[assignment]
