@@ -124,7 +124,10 @@ def command(
     # A weight between 0 and 1 needs the features of all models.
     weight = 0.0 if grid is None else next((point.weight for point in grid.points if 0 < point.weight < 1), 1.0)
     models = [parse_model(text) for text in job.fuse or ()]
-    query, gallery = fused_sides(FeatureSet.open(job.query), FeatureSet.open(job.gallery), models, weight)
+    whole = fused_sides(FeatureSet.open(job.query), FeatureSet.open(job.gallery), models, weight)
+    # Repeats of features are not looked for, which would read them all.
+    repeats = None if job.drop_duplicates == "features" else job.drop_duplicates
+    query, gallery = replace(job.sides, drop_duplicates=repeats, left_out=None).kept(*whole)
     size, policy, n_gpus = None, Policy.in_force(), 1
     if cluster_file is not None:
         if threads is not None or memory_gib is not None:
@@ -186,6 +189,7 @@ def command(
         **({} if swept is None else {"sweep": swept}),
         **({} if splits is None else {"splits": f"{n_splits}, one after the other, each at most as below"}),
         **({} if size is None else {"cluster": _cluster_line(size)}),
+        **({"rows": "with those that drop_duplicates leaves out"} if repeats != job.drop_duplicates else {}),
         "query": f"{near.n_rows} x {near.dim}",
         "gallery": f"{far.n_rows} x {far.dim}, chunks of {far.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",

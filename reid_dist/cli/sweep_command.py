@@ -19,6 +19,7 @@ from reid_dist.cli.click_options import (
     shared_options,
     sides_arguments,
 )
+from reid_dist.evaluation.options import LEFT_OUT
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +41,8 @@ def _swept_options(function: F) -> F:
 @option("--rerank", group=SWEPT, metavar="SPEC", help="Re-ranking to sweep, such as k_reciprocal.")
 @_swept_options
 @shared_options(
-    *("fuse", "protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
+    *("fuse", *LEFT_OUT),
+    *("protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
     metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or separated by commas.  [default: mAP, CMC@1, mINP]"},
     max_rank={"help": "Last rank of the curves that the digest covers."},
 )

@@ -374,7 +374,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=(),
             metavar="FILE",
             recorded=False,
-            refused_by=(LISTS, SWEEP),
+            refused_by=(LISTS,),
             help="Leave out the rows that FILE lists by item id, image path or number from 0. FILE is text with one "
             "per line, .csv or .npy; a first line row, item_id or image_path says which, and a column side of a .csv "
             "says which of two sides. Repeatable.",
@@ -386,7 +386,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
         _input(
             default=None,
             recorded=False,
-            refused_by=(LISTS, SWEEP),
+            refused_by=(LISTS,),
             help="Keep the first row of every item id or image path, or of bit-identical features, on each side, and "
             "leave out its repeats.",
             doc="Keep the first row of every item id or image path, or of bit-identical features, on each side.",
@@ -398,7 +398,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             metavar="FILE",
             recorded=False,
-            refused_by=(LISTS, SWEEP),
+            refused_by=(LISTS,),
             help="Write a CSV of all rows that --exclude and --drop-duplicates leave out, and of entries that match "
             "no row.",
             doc="CSV file to write, with all rows that ``exclude`` and ``drop_duplicates`` leave out and all entries "

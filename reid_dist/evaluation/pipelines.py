@@ -34,6 +34,7 @@ from reid_dist.errors import InputError, refuse
 from reid_dist.evaluation.benchmarks import BENCHMARKS, Benchmark, with_benchmark
 from reid_dist.evaluation.options import (
     JOB_OPTIONS,
+    LEFT_OUT,
     OPTIONS,
     SPLIT_OPTIONS,
     SPLITS,
@@ -309,9 +310,8 @@ class PipelineJob(OptionFields):
         options: dict[str, Any] = {
             name: value for name, value in self.options().items() if SWEEP not in OPTIONS[name].refused_by
         }
-        if self.fuse:
-            options["fuse"] = self.fuse
-        return {**options, **({} if self.sweep is None else self.sweep.model_dump(exclude_none=True))}
+        inputs = {name: value for name in ("fuse", *LEFT_OUT) if (value := getattr(self, name))}
+        return {**options, **inputs, **({} if self.sweep is None else self.sweep.model_dump(exclude_none=True))}
 
     @property
     def rules(self) -> str | Protocol:

@@ -43,7 +43,10 @@ class Sides:
 
     def open(self, progress: RowsProgress | None = None) -> tuple[FeatureSet, FeatureSet]:
         """Open both sides, fused with the further models, without the rows that are left out."""
-        near, far = self._fused(progress)
+        return self.kept(*self._fused(progress))
+
+    def kept(self, near: FeatureSet, far: FeatureSet) -> tuple[FeatureSet, FeatureSet]:
+        """Views of two opened sides without the rows that are left out."""
         if not self.spec and self.left_out is None:
             return near, far
         # Few runs leave rows out.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import FeatureSet, evaluate, fuse, sweep_parameters
 from reid_dist.reports import Report
 from reid_dist.reports.browse.subject import open_subject
 
@@ -81,6 +81,27 @@ def test_conventions_and_splits_leave_the_same_rows_out(reid_dist, sides, tmp_pa
     assert found["spec"]["drop_duplicates"] == "features"
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_sweep_leaves_rows_out(reid_dist, sides, tmp_path: Path, fused: bool) -> None:
+    query, gallery = sides
+    (tmp_path / "bad.txt").write_text("g7\n")
+    left_out = ["--exclude", tmp_path / "bad.txt", "--drop-duplicates", "item_ids"]
+    model = ["--fuse", f"{query.uri},{gallery.uri}:0.3"] if fused else []
+    words = ["sweep", query.uri, gallery.uri, *left_out, *model, "--expand", "aqe", "--k", "0:1", "--json"]
+    found = json.loads(reid_dist(*words, "--left-out", tmp_path / "left.csv").out)
+    near, far = (fuse(each, [(each, 0.3)]) if fused else each for each in sides)
+    far = far.filter((np.arange(N + 4) < N) & (np.arange(N + 4) != 7))
+    assert found["result_digest"] == sweep_parameters(near, far, expand="aqe", k=range(2)).result_digest
+    assert found["spec"]["drop_duplicates"] == "item_ids"
+    assert len((tmp_path / "left.csv").read_text().splitlines()) == 1 + 1 + 4
+
+
+def test_a_sweep_over_weights_leaves_nothing_out(reid_dist, sides) -> None:
+    query, gallery = (each.uri for each in sides)
+    words = ["--fuse", f"{query},{gallery}", "--weight", "0:1:0.5", "--drop-duplicates", "item_ids"]
+    reid_dist("sweep", query, gallery, *words).assert_refused("drop_duplicates leave", "a sweep over weight")
+
+
 def test_a_pipeline_leaves_rows_out(reid_dist, sides, tmp_path: Path, threads: Path) -> None:
     query, gallery = sides
     (tmp_path / "job.yaml").write_text(
@@ -90,6 +111,11 @@ def test_a_pipeline_leaves_rows_out(reid_dist, sides, tmp_path: Path, threads: P
     done = reid_dist("run", tmp_path / "job.yaml", "--cluster", threads, "--json")
     far = gallery.filter((np.arange(N + 4) < N) & (np.arange(N + 4) != 7))
     assert json.loads(done.out)["inputs"]["gallery"]["content_digest"] == far.content_digest
+    assert f"\ngallery    {N - 1} x 8" in reid_dist("plan", tmp_path / "job.yaml", "--gflops", 9).out
+    # Repeats of features are not looked for: a plan reads no features.
+    found = reid_dist("plan", tmp_path / "job.yaml", "--gflops", 9, "--set", "drop_duplicates=features").out
+    assert f"\ngallery    {N + 3} x 8" in found
+    assert "with those that drop_duplicates leaves out" in found
 
 
 def test_repeats_of_another_identity_are_refused(reid_dist, sides) -> None:
