@@ -1,4 +1,7 @@
-"""The metric of a training loop in processes of ``torch.distributed``: the values of one process, in every process."""
+"""The metric of a training loop in processes of ``torch.distributed``: the values of one process, in every process.
+
+Lightning and Accelerate are no requirements of the tests; `.ci/run` installs both.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +48,75 @@ digest = None if metric.report is None else metric.report.result_digest
 print(json.dumps([answer, digest]))
 dist.barrier()
 dist.destroy_process_group()
+"""
+
+
+_LOADER = """
+import copy, json, sys
+import numpy as np, torch
+from torch.utils.data import DataLoader
+from reid_dist.torch import ReIDMetric
+
+folder, n_processes = sys.argv[1], int(sys.argv[2])
+rows = dict(np.load(f"{folder}/rows.npz"))
+items = [{name: values[row] for name, values in rows.items()} for row in range(len(rows["pids"]))]
+loader = DataLoader(items, 8)
+
+def write(rank, name, metric, values):
+    digest = None if metric.report is None else metric.report.result_digest
+    with open(f"{folder}/{name}-{rank}.json", "w") as file:
+        json.dump([values, digest], file)
+"""
+
+_LIGHTNING = """
+from lightning import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.metric = ReIDMetric(metrics=["mAP", "CMC@1"])
+
+    def training_step(self, batch, batch_idx):
+        return self.weight.sum()
+
+    def validation_step(self, batch, batch_idx):
+        self.metric.update(**batch)
+
+    def on_validation_epoch_end(self):
+        values = self.metric.compute()
+        self.log_dict(values)
+        write(self.global_rank, f"epoch{self.current_epoch}", self.metric, values)
+        self.metric.reset()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+best = ModelCheckpoint(dirpath=folder, filename="best", monitor="mAP", mode="max")
+trainer = Trainer(
+    accelerator="cpu", devices=n_processes, strategy="ddp" if n_processes > 1 else "auto", max_epochs=2,
+    num_sanity_val_steps=0, default_root_dir=folder, logger=False, callbacks=[best], enable_progress_bar=False,
+)
+model = copy.deepcopy(Model())
+trainer.fit(model, loader, loader)
+restored = Model.load_from_checkpoint(best.best_model_path)
+assert [*restored.state_dict()] == ["weight"]
+assert trainer.logged_metrics["mAP"] == torch.tensor(json.load(open(f"{folder}/epoch1-0.json"))[0]["mAP"])
+"""
+
+_ACCELERATE = """
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+assert accelerator.num_processes == n_processes
+loader = accelerator.prepare(loader)
+for sync in (True, False):
+    metric = ReIDMetric(metrics=["mAP", "CMC@1"], sync=sync)
+    for batch in loader:
+        metric.update(**(batch if sync else accelerator.gather_for_metrics(batch)))
+    write(accelerator.process_index, "together" if sync else "gathered", metric, metric.compute())
+accelerator.end_training()
 """
 
 
@@ -125,3 +198,29 @@ def test_tensors_of_lower_precision(rows):
         values = features.detach().float().numpy().astype(exact)
         tuples = [(values[side], rows["pids"][side], rows["camids"][side]) for side in sides]
         assert metric.compute() == evaluate(*tuples, metrics=["mAP"]).metrics
+
+
+def run_framework(folder: Path, program: str, n_processes: int, *words: str) -> None:
+    """Run a program of a framework, by another one that starts its processes if words name it."""
+    (folder / "program.py").write_text(_LOADER + program)
+    command = [sys.executable, *words, str(folder / "program.py"), str(folder), str(n_processes)]
+    done = subprocess.run(command, capture_output=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.skipif(find_spec("lightning") is None, reason="lightning is not installed")
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_lightning(rows, tmp_path, n_processes):
+    run_framework(tmp_path, _LIGHTNING, n_processes)
+    report = expected(rows)
+    for epoch in range(2):
+        found = [json.loads((tmp_path / f"epoch{epoch}-{rank}.json").read_text()) for rank in range(n_processes)]
+        assert found == [[report.metrics, report.result_digest], [report.metrics, None]][:n_processes]
+
+
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
+def test_accelerate(rows, tmp_path):
+    run_framework(tmp_path, _ACCELERATE, 2, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    report = expected(rows)
+    found = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("*-?.json"))]
+    assert found == [[report.metrics, report.result_digest]] * 3 + [[report.metrics, None]]
