@@ -252,5 +252,7 @@ def _side(rows: _Rows, chosen: NDArray[np.bool_], name: str) -> FeatureSet:
                 item = items[own[int(differs.argmax())]]
                 raise InputError(f"item_ids names several items {item!s} of different {label}: give every item its own")
         places = places[first]
-    columns = [None if each is None else each[places] for each in (rows.camids, rows.item_ids)]
-    return FeatureSet.from_arrays(rows.features[places], rows.pids[places], *columns)
+    # Features that lie one after the other are not copied.
+    kept = slice(places[0], places[-1] + 1) if (np.diff(places) == 1).all() else places
+    columns = [None if each is None else each[kept] for each in (rows.camids, rows.item_ids)]
+    return FeatureSet.from_arrays(rows.features[kept], rows.pids[kept], *columns)

@@ -19,6 +19,7 @@ import pytest
 
 from reid_dist import Report, evaluate
 from reid_dist.compat import eval_func
+from reid_dist.torch import ReIDMetric
 from tests.documentation.pages import EXCERPT, EXCERPT_COMMANDS, PAGES, Block, blocks
 
 N_QUERY, N = 12, 60
@@ -227,15 +228,42 @@ def report_of(items: Items) -> Report:
     return evaluate(*sides, metrics=["mAP", "CMC@1"], distance="euclidean")
 
 
+def batches(items: Items) -> list[tuple[np.ndarray, ...]]:
+    is_query = np.arange(N) < N_QUERY
+    return [
+        (items.features[rows], items.pids[rows], items.camids[rows], rows, is_query[rows])
+        for rows in np.split(np.arange(N), 5)
+    ]
+
+
+@setting("Lightning")
+def run_in_a_module(excerpts: Excerpts, items: Items) -> None:
+    class Module:
+        """As much of a module as the excerpt uses; the tests of processes of training run the framework."""
+
+        logged: dict[str, float]
+
+        def __call__(self, images: np.ndarray) -> np.ndarray:
+            return images
+
+        def log_dict(self, values: dict[str, float]) -> None:
+            self.logged = values
+
+    names = excerpts.run_code({"LightningModule": Module, "Trainer": SimpleNamespace, "ReIDMetric": ReIDMetric})
+    model = names["Model"]()
+    for number, batch in enumerate(batches(items)):
+        model.validation_step(batch, number)
+    model.on_validation_epoch_end()
+    expected = published(cosine(items.features), items.pids, items.camids)
+    assert_equal(model.logged, {f"val/{name}": value for name, value in expected.items()})
+
+
 @setting("Evaluate in a training loop")
 def run_in_a_loop(excerpts: Excerpts, items: Items) -> None:
-    is_query, logged = np.arange(N) < N_QUERY, []
+    logged = []
     names = excerpts.run_code(
         {
-            "loader": [
-                (items.features[rows], items.pids[rows], items.camids[rows], rows, is_query[rows])
-                for rows in np.split(np.arange(N), 5)
-            ],
+            "loader": batches(items),
             "model": lambda images: images,
             "epoch": 3,
             "logger": SimpleNamespace(log_metrics=lambda values, step: logged.append((values, step))),
