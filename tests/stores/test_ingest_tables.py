@@ -16,8 +16,7 @@ from support.feature_arrays import make_arrays
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError
-from reid_dist.stores import ingest, open_features, open_labels
-from reid_dist.stores.importers import FORMATS
+from reid_dist.stores import FORMATS, ingest, open_features, open_labels
 
 TABLE: dict[str, list[Any]] = {
     "label": [7, 7, 1, 2, 1, 2, 9, 9], "path": [f"images/{at}.jpg" for at in range(8)],

@@ -19,8 +19,9 @@ from support.refusals import in_full
 from reid_dist import DistanceBlock, FeatureSet, evaluate
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.stores import ingest, open_features
-from reid_dist.stores.importers import image_names, open_source
+from reid_dist.stores.importers import image_names
 from reid_dist.stores.importers.name_layouts import layout_of_pattern
+from reid_dist.stores.importers.source import open_source
 
 # ---- names of images -------------------------------------------------------------------------------------------------
 

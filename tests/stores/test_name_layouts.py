@@ -21,8 +21,8 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stores import ingest, open_features
 from reid_dist.stores.digests import digest_label
-from reid_dist.stores.importers import LAYOUTS
 from reid_dist.stores.importers.image_names import labels_of_names, sides_by_folder
+from reid_dist.stores.importers.name_layouts import LAYOUTS
 from reid_dist.stores.importers.text_files import read_names
 
 Labels = dict[str, list[Any]]

@@ -20,7 +20,7 @@ from support.feature_arrays import SIDES, Arrays, model_arrays
 
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.stores import FORMATS, FeatureSet, check_store, ingest, open_features
-from reid_dist.stores.importers import open_source
+from reid_dist.stores.importers.source import open_source
 
 
 class ReaderContract:

@@ -19,7 +19,7 @@ from handmade_pth import Tensor, write_pth
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores import open_features
-from reid_dist.stores.importers import open_source
+from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labels import as_column
 
 SECRET = b"root:x:0:0:root:/root:/bin/bash\n" * 8

@@ -22,7 +22,8 @@ from support.peaks import needs_peaks, run_and_read
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores import ingest
-from reid_dist.stores.importers import file_rows, open_source
+from reid_dist.stores.importers import file_rows
+from reid_dist.stores.importers.source import open_source
 
 N, DIM = 60, 11
 VALUES = np.arange(1, N * DIM + 1, dtype=np.float32).reshape(N, DIM)
