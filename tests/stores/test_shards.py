@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.stores import ingest, open_features
-from reid_dist.stores.importers import shards
+from reid_dist.stores.importers import file_rows, shards
 
 Arrays = dict[str, np.ndarray]
 
@@ -226,7 +226,7 @@ def test_large_shards_are_mapped_and_not_held(tmp_path: Path, monkeypatch: pytes
     folder = write_shards(tmp_path / "shards")
     expected = open_features(folder).content_digest
     monkeypatch.setattr(shards, "_HELD_BYTES", 1000)
-    monkeypatch.setattr(shards, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(file_rows, "_SPOOLED_BYTES", 100)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     found = open_features(folder)
     assert found.content_digest == expected

@@ -133,11 +133,6 @@ _LITERALS = (
 )
 
 
-def _instance(machine: _Machine) -> None:
-    callee, *arguments = machine.to_mark()
-    machine.call(callee, tuple(arguments))
-
-
 def _set_one(machine: _Machine) -> None:
     key, value = machine.take(2)
     machine.set_items([key, value])
@@ -172,10 +167,7 @@ _STEPS: dict[str, _Step] = {
     "STACK_GLOBAL": lambda machine, argument: machine.global_of(*machine.take(2)),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, argument: machine.call(*machine.take(2))),
     "NEWOBJ_EX": lambda machine, argument: machine.call(*machine.take(3)[:2]),
-    "OBJ": lambda machine, argument: _instance(machine),
-    "INST": lambda machine, argument: machine.call(Global(*argument.split(" ", 1)), tuple(machine.to_mark())),
     "BUILD": lambda machine, argument: machine.build(),
-    "PERSID": lambda machine, argument: machine.push(Persistent(argument)),
     "BINPERSID": lambda machine, argument: machine.push(Persistent(*machine.take(1))),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda machine, argument: machine.put(argument)),
     "MEMOIZE": lambda machine, argument: machine.put(len(machine.memo)),
