@@ -49,7 +49,7 @@ def command(store: str, source: str, **options: Any) -> None:
       reid-dist append data/named.zarr features.npy --names list.txt --drop-pid -1
     """
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.stores.importers import append
+    from reid_dist.stores import append
     from reid_dist.stores.repeated_items import repeat_notes
     from reid_dist.stores.stored import StoreReader
 

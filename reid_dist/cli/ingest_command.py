@@ -191,7 +191,7 @@ def command(source: str, output: str, **options: Any) -> None:
       reid-dist ingest 'features/rank*.npz' --drop-duplicates item_ids --exclude bad.txt --output data/ranks.zarr
     """
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.stores.importers import ingest
+    from reid_dist.stores import ingest
     from reid_dist.stores.repeated_items import repeat_notes
 
     arrays = {name: options.pop(name) for name in array_names()}

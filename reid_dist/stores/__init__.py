@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from reid_dist.stores.distance_block import DistanceBlock, DistanceSource, as_distance_block
     from reid_dist.stores.featureset import FeatureSet
     from reid_dist.stores.fused import fuse
-    from reid_dist.stores.importers import FORMATS, ArrayNames, append, ingest
+    from reid_dist.stores.importers.appending import append
+    from reid_dist.stores.importers.ingestion import ingest
+    from reid_dist.stores.importers.names import ArrayNames
+    from reid_dist.stores.importers.source import FORMATS
     from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
     from reid_dist.stores.opening import (
         FeatureSource,
@@ -55,7 +58,10 @@ _NAMES = {
     "distance_block": ("DistanceBlock", "DistanceSource", "as_distance_block"),
     "featureset": ("FeatureSet",),
     "fused": ("fuse",),
-    "importers": ("ArrayNames", "FORMATS", "append", "ingest"),
+    "importers.appending": ("append",),
+    "importers.ingestion": ("ingest",),
+    "importers.names": ("ArrayNames",),
+    "importers.source": ("FORMATS",),
     "labels": ("LabelledRows", "LabelledSet", "Role"),
     "opening": (
         *("FeatureSource", "LabelSource"),

@@ -44,7 +44,7 @@ Labels: TypeAlias = dict[str, NDArray[Any]]
 Role: TypeAlias = Literal["query", "gallery"]
 
 COLUMN_PREFIX = "columns/"
-_NUMBERED = {"pids": "pid_names", "camids": "camid_names"}
+NUMBERED = {"pids": "pid_names", "camids": "camid_names"}
 """Labels that may number texts, and the names of these."""
 
 Texts: TypeAlias = Sequence[str] | None
@@ -271,7 +271,7 @@ def make_labels(
     """
     labels: Labels = {}
     names = names or {}
-    for values, (key, names_key) in zip((pids, camids), _NUMBERED.items(), strict=True):
+    for values, (key, names_key) in zip((pids, camids), NUMBERED.items(), strict=True):
         if values is None:
             continue
         labels[key], texts = as_numbers(values, key)
@@ -535,12 +535,12 @@ def labels_of_rows(
     `keeps_numbers`, identities and cameras keep the numbers and names that they have in the first set.  InputError if
     the sets have different labels.
     """
-    named = [[name for name in each._labels if name not in _NUMBERED.values()] for each in sets]
+    named = [[name for name in each._labels if name not in NUMBERED.values()] for each in sets]
     for each, names in zip(sets, named, strict=True):
         if other := sorted(set(names) ^ set(named[0])):
             raise InputError(f"{', '.join(other)} are in one of {sets[0].uri} and {each.uri} alone; give both the same")
     numbered: Labels = {}
-    for name, texts in _NUMBERED.items():
+    for name, texts in NUMBERED.items():
         if keeps_numbers and texts in sets[0]._labels:
             numbered[texts] = sets[0]._labels[texts]
         elif any(texts in each._labels for each in sets):
@@ -622,6 +622,18 @@ class LabelledRows(LabelledSet):
         return self.n_rows
 
 
+class HeldLabels(LabelledSet):
+    """Labels in the form in which they are kept, of rows whose content has no digest yet."""
+
+    uri: str
+    n_rows: int
+    content_digest: str = ""
+    _labels: Mapping[str, NDArray[Any]]
+
+    def __init__(self, uri: str, n_rows: int, labels: Mapping[str, NDArray[Any]]) -> None:
+        self.uri, self.n_rows, self._labels = uri, n_rows, labels
+
+
 def labels_as_given(
     sides: Sequence[LabelledSet], rows: Sequence[int], *, with_paths: bool = True
 ) -> dict[str, list[int] | list[str]]:
@@ -637,5 +649,5 @@ def labels_as_given(
 
 def _as_given(labels: LabelledSet, name: str, number: np.int64) -> int | str:
     # A tuple of all names would be made anew for every row.
-    names = labels._labels.get(_NUMBERED[f"{name}s"])
+    names = labels._labels.get(NUMBERED[f"{name}s"])
     return int(number) if names is None else str(names[number - 1] if number > 0 else number)

@@ -36,7 +36,7 @@ from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.stores.digests import ContentHasher
 from reid_dist.stores.folders import GROUP_FILE, folder_at
 from reid_dist.stores.kept_rows import FeatureArray, Offenders, natural_dtype
-from reid_dist.stores.labels import LabelledSet, Labels, labels_of_rows
+from reid_dist.stores.labels import NUMBERED, HeldLabels, Labels, labels_of_rows
 from reid_dist.stores.layout import APPENDED, CHUNK_BYTES, FEATURES, Manifest, StorePart
 from reid_dist.stores.locations import BEFORE, MANIFEST_KEY, WRITING_MARKER, at_location, canonical_uri, read_marker
 from reid_dist.stores.objects import is_object_uri, storage_errors
@@ -45,18 +45,6 @@ from reid_dist.stores.writer import FeatureWriter
 
 # Of a length that is 1 in exact arithmetic: rows are rounded to half precision at worst.
 _UNIT_TOLERANCE = 2e-3
-
-
-class _Labelled(LabelledSet):
-    """Labels as they are stored, of one of the two sets that are joined."""
-
-    uri: str
-    n_rows: int
-    content_digest: str
-    _labels: Mapping[str, NDArray[Any]]
-
-    def __init__(self, uri: str, n_rows: int, labels: Mapping[str, NDArray[Any]]) -> None:
-        self.uri, self.n_rows, self._labels = uri, n_rows, labels
 
 
 class StoreAppender(FeatureWriter):
@@ -183,7 +171,7 @@ class StoreAppender(FeatureWriter):
         InputError if the store has other labels, or text where these are numbers.
         """
         old, place = self._old, str(self._origin["uri"])
-        for name in old.labels.keys() & labels.keys() - {"pid_names", "camid_names"}:
+        for name in old.labels.keys() & labels.keys() - {*NUMBERED.values()}:
             kind = "utf8" if labels[name].dtype.kind == "U" else "int64"
             if kind != old.manifest.labels[name].kind:
                 words = {"utf8": "text", "int64": "numbers"}
@@ -191,8 +179,8 @@ class StoreAppender(FeatureWriter):
                     f"{name} are {words[old.manifest.labels[name].kind]} in {self.uri} and {words[kind]} in {place}; "
                     "give them as the store has them"
                 )
-        new = _Labelled(place, len(labels["pids"]), labels)
-        self._joined = labels_of_rows((_Labelled(self.uri, old.manifest.n_rows, old.labels), new), None)
+        new = HeldLabels(place, len(labels["pids"]), labels)
+        self._joined = labels_of_rows((HeldLabels(self.uri, old.manifest.n_rows, old.labels), new), None)
         super().set_labels(labels)
 
     def _all_labels(self, n_rows: int) -> Mapping[str, NDArray[Any]]:

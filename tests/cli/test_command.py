@@ -24,7 +24,8 @@ from reid_dist.evaluation.benchmarks import BENCHMARKS
 from reid_dist.metrics.metric import METRICS
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stages.pooling_job import POOLINGS
-from reid_dist.stores.importers import FORMATS, LAYOUTS
+from reid_dist.stores import FORMATS
+from reid_dist.stores.importers.name_layouts import LAYOUTS
 
 COMMANDS = (
     *("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list"),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from reid_dist.metrics.metric import METRICS
-from reid_dist.stores.importers import LAYOUTS
+from reid_dist.stores.importers.name_layouts import LAYOUTS
 
 
 @pytest.mark.parametrize("kind", ["metrics", "layouts", "benchmarks", "rerankers"])

@@ -73,7 +73,7 @@ def slow_module(folder: Path, seconds: float) -> Path:
 
 
 def begun(folder: Path) -> list[str]:
-    """Parts of the sweep that workers have begun, in order, those that they never finished included."""
+    """Parts of a job that were begun, in order, those that were never finished included."""
     path = folder / "begun"
     return path.read_text().split() if path.exists() else []
 

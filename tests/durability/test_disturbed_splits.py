@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from disturbed_runs import command, save_sets
+from disturbed_runs import begun, command, save_sets
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ from reid_dist.evaluation import splits
 
 def noted(*sides, real=splits.evaluate_once, **options):
     with open("begun", "a") as file:
-        file.write("a split\\n")
+        file.write("split\\n")
     time.sleep(0.2)
     return real(*sides, **options)
 
@@ -27,11 +27,6 @@ from reid_dist.cli import main
 main()
 """
 _WORDS = ("splits", "query.zarr", "gallery.zarr", "--cluster", "threads.yaml", "--seed", 3, "--json")
-
-
-def begun(folder: Path) -> int:
-    path = folder / "begun"
-    return len(path.read_text().splitlines()) if path.exists() else 0
 
 
 def finished(folder: Path) -> list[Path]:
@@ -47,7 +42,7 @@ def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
         run.wait_until(lambda: len(finished(tmp_path)) >= 3, "three splits")
         run.process.send_signal(signal.SIGKILL)
         run.end()
-    n_kept, n_begun = len(finished(tmp_path)), begun(tmp_path)
+    n_kept, n_begun = len(finished(tmp_path)), len(begun(tmp_path))
     assert 3 <= n_kept < N_SPLITS
     assert not (tmp_path / "out" / "splits.json").exists()
 
@@ -59,7 +54,7 @@ def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
 
     with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as resumed:
         shown = resumed.report()
-    assert begun(tmp_path) - n_begun == N_SPLITS - n_kept
+    assert len(begun(tmp_path)) - n_begun == N_SPLITS - n_kept
     apart = ("timing", "environment", "run", "document_digest")
     assert {name: each for name, each in shown.items() if name not in apart} == {
         name: each for name, each in expected.items() if name not in apart
@@ -67,4 +62,4 @@ def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]
     with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as again:
         assert again.report() == shown
-    assert begun(tmp_path) - n_begun == N_SPLITS - n_kept
+    assert len(begun(tmp_path)) - n_begun == N_SPLITS - n_kept

@@ -25,7 +25,7 @@ from reid_dist.evaluation.splits import SplitReport
 from reid_dist.metrics.metric import default_metrics
 from reid_dist.reports.console import print_report
 from reid_dist.stages.session import Session
-from reid_dist.stores.importers import LAYOUTS
+from reid_dist.stores.importers.name_layouts import LAYOUTS
 
 EXACT = 1e-12
 N_QUERY, N_GALLERY = 24, 90

@@ -195,7 +195,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/labels.py", "min(2**bits, _LARGEST)", "min(2**53, _LARGEST)"),
         ("stores/importers/hdf5_files.py", "get_fields()[-1]) + 1", "get_fields()[-1]) + 100"),
         ("stores/importers/label_tables.py", "2 * gallery.astype(np.int32)", "gallery.astype(np.int32)"),
-        ("stores/importers/label_tables.py", "values[ones] != values[others]", "values[ones] != values[ones]"),
+        ("stores/importers/label_tables.py", "values[first] != values[other]", "values[first] != values[first]"),
         ("stores/repeated_items.py", "return rows[~is_first]", "return rows"),
         (
             "stores/sparse.py",

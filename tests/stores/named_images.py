@@ -1,7 +1,8 @@
-"""Images named as Market-1501 names them, and features of them."""
+"""Images by their names, and features of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,3 +22,17 @@ def assert_named(store: FeatureSet, names: list[str] = NAMES) -> None:
     assert store.camids.tolist() == [CAMIDS[at] for at in order]
     assert store.image_paths.tolist() == names
     assert any("layout market1501" in note and "pids " in note for note in store.notes)
+
+
+def write_features(folder: Path, names: Sequence[str], dim: int = 4) -> tuple[Path, Path]:
+    """Features of as many rows as names, the first value of a row its number, and the list of names."""
+    features = np.random.default_rng(7).standard_normal((len(names), dim)).astype(np.float32)
+    features[:, 0] = 1 + np.arange(len(names))
+    np.save(folder / "features.npy", features)
+    (folder / "list.txt").write_text("".join(f"{name}\n" for name in names))
+    return folder / "features.npy", folder / "list.txt"
+
+
+def rows_of(store: FeatureSet) -> list[int]:
+    """The rows of `write_features` that a store holds."""
+    return [int(value) - 1 for value in store.read(0, store.n_rows)[:, 0]]

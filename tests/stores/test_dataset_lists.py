@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import pytest
 import scipy.io
 from hypothesis import given
 from hypothesis import strategies as st
+from named_images import rows_of, write_features
 
 from reid_dist import FeatureSet
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores import ingest, open_features
-from reid_dist.stores.importers import label_tables
 from reid_dist.stores.importers.label_tables import LabelTable, rows_in_list
 
 Write = Callable[[Sequence[str]], tuple[Path, Path]]
@@ -26,18 +27,8 @@ Write = Callable[[Sequence[str]], tuple[Path, Path]]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes features of as many rows as names, the first value of a row its number, and the list of names."""
-
-    def written(names: Sequence[str]) -> tuple[Path, Path]:
-        np.save(tmp_path / "features.npy", np.array([[1 + row, 1] for row in range(len(names))], np.float32))
-        (tmp_path / "names.txt").write_text("".join(f"{name}\n" for name in names))
-        return tmp_path / "features.npy", tmp_path / "names.txt"
-
-    return written
-
-
-def rows_of(store: FeatureSet) -> list[int]:
-    return [int(value) - 1 for value in store.read(0, store.n_rows)[:, 0]]
+    """Writes features of as many rows as names, and the list of names."""
+    return partial(write_features, tmp_path)
 
 
 def lines(path: Path, *texts: str) -> Path:
@@ -459,12 +450,3 @@ def test_names_of_many_blocks_are_found() -> None:
     for folder in ("", "data/"):
         joined = records.join(np.array([folder + name for name in names]), "list", stems=False)
         assert [listed[row] for row in joined.plain("pids")] == names
-
-
-def test_equal_hashes_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts decide, not hashes: all names have one hash here."""
-    monkeypatch.setattr(label_tables, "hash", lambda _: 7, raising=False)
-    records = LabelTable({"image_paths": np.array(["a", "b", "c", "b"]), "pids": np.array([1, 2, 3, 2])})
-    assert records.join(np.array(["c", "b", "a"]), "list", stems=False).plain("pids").tolist() == [3, 2, 1]
-    with pytest.raises(InputError, match="1 of 2 names is not in list: row 1: 'd'"):
-        records.join(np.array(["a", "d"]), "list", stems=False)

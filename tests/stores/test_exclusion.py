@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, append, evaluate
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError
 from reid_dist.stores import ingest
 from reid_dist.stores.importers.exclusion import Exclusion, leave_out
 
@@ -232,11 +232,6 @@ def test_an_empty_list_leaves_nothing_out(tmp_path: Path, name: str, content: st
     query, gallery = leave_out(other_side(), whole(), Exclusion(path))
     assert gallery.content_digest == whole().content_digest
     assert [*query.notes, *gallery.notes] == []
-
-
-def test_lists_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match="no file with labels"):
-        leave_out(whole(), whole(), Exclusion(tmp_path / "bad.txt"))
 
 
 def test_a_whole_path_is_not_the_end_of_others(tmp_path: Path) -> None:

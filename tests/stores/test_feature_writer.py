@@ -142,6 +142,7 @@ def test_what_is_rounded_only_by_choice(tmp_path: Path) -> None:
         ({"features": np.ones((2, 3)), "pids": [1, 2, 3]}, "pids has 3 entries for 2 rows of features"),
         ({"features": np.ones((2, 3)), "pids": ["anna", "bob"]}, "pids are text in one block and numbers in another"),
         ({"features": np.ones((2, 3))}, "this block gives no labels, earlier ones .'pids'.;"),
+        ({"features": np.ones((2, 3)), "pids": [1, 2], "camids": [1, 2]}, "gives .'camids', 'pids'., earlier ones"),
         ({"features": np.array([["a", "b", "c"]]), "pids": [1]}, "must be floating point or whole numbers"),
     ],
 )

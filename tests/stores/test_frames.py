@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from arrow_streams import Stream
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError
@@ -28,16 +29,6 @@ EXPECTED = FeatureSet.from_arrays(
     ROWS, LABELS["person"], LABELS["cam"], LABELS["item_id"],
     image_paths=LABELS["file"], columns={"clothes": LABELS["clothes"]},
 )  # fmt: skip
-
-
-class Stream:
-    """What any library gives whose tables are Arrow streams, such as polars."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._table.__arrow_c_stream__(requested_schema)
 
 
 def with_lists(**more: Any) -> pd.DataFrame:

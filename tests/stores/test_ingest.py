@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.io
+from array_files import flip_bit
 from support.feature_arrays import Arrays, make_arrays, model_arrays, save_model
 
 from reid_dist import append, evaluate
@@ -125,13 +124,6 @@ def stop(done: int, total: int, what: str) -> None:
     raise Stopped
 
 
-def damage(path: Path) -> None:
-    """Flip a bit in the middle, where the features are."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
-
-
 _ROWS = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
 _LAST_NAN = np.vstack([_ROWS[:-1], np.full((1, 16), np.nan, np.float32)])
 _LAST_ZERO = np.vstack([_ROWS[:-1], np.zeros((1, 16), np.float32)])
@@ -194,7 +186,8 @@ def test_whatever_fails_leaves_nothing(
     path, output = tmp_path / saver, tmp_path / "new" / "folder" / "out"
     _SAVERS[saver](path, held)
     if failing == "damaged":
-        damage(path)
+        # Where the features are.
+        flip_bit(path)
     elif failing == "cut short":
         path.write_bytes(path.read_bytes()[:-2000])
     if overwrites:
@@ -264,29 +257,6 @@ def test_progress_counts_rows_of_both_sides(tmp_path: Path) -> None:
         save_model(tmp_path / "a.npz", 1), tmp_path / "out", progress=lambda done, total, _: seen.append((done, total))
     )
     assert seen == [(30, 80), (80, 80)]
-
-
-BOUNDED = """
-import resource, sys
-from reid_dist.stores import ingest
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-(store,) = ingest(sys.argv[1], sys.argv[2], pids_file=sys.argv[3], allow_zero=True)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
-"""
-
-
-@pytest.mark.slow
-def test_memory_is_bounded(tmp_path: Path) -> None:
-    """512 MiB of features (a sparse file of zeros) within 160 MiB over what the imports take."""
-    n, dim = 65_536, 2048
-    np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(n, dim))
-    np.save(tmp_path / "pids.npy", np.arange(n))
-    arguments = [str(tmp_path / name) for name in ("big.npy", "out.zarr", "pids.npy")]
-    done = subprocess.run(
-        [sys.executable, "-c", BOUNDED, *arguments], capture_output=True, text=True, check=True
-    )  # fmt: skip
-    assert int(done.stdout) < 160
-    assert FeatureSet.open(tmp_path / "out.zarr").n_zero_rows == n
 
 
 class TestRealFiles:

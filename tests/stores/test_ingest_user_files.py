@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import psutil
 import pytest
-import scipy.io
+from array_files import flip_bit, write_arrays
 from handmade_pth import Tensor, write_pth
 from named_images import CAMIDS, FEATURES, NAMES, PIDS, assert_named
 from support.refusals import in_full
@@ -19,8 +18,9 @@ from support.refusals import in_full
 from reid_dist import DistanceBlock, FeatureSet, evaluate
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.stores import ingest, open_features
-from reid_dist.stores.importers import image_names, open_source
+from reid_dist.stores.importers import image_names
 from reid_dist.stores.importers.name_layouts import layout_of_pattern
+from reid_dist.stores.importers.source import open_source
 
 # ---- names of images -------------------------------------------------------------------------------------------------
 
@@ -171,11 +171,7 @@ def test_names_that_do_not_fit_are_not_guessed(reid_dist: Any, tmp_path: Path, w
     names[1], names[4] = "Thumbs.db", "IMG_4.jpg"
     (tmp_path / "list.txt").write_text("\n".join(names))
     given = ("--names", tmp_path / "list.txt", "--output", tmp_path / "a.zarr", *words)
-    refused = reid_dist("ingest", tmp_path / "f.npy", *given)
-    assert refused.code == 2
-    assert len([line for line in refused.err.splitlines() if line.startswith("Error: ")]) == 1
-    for part in parts:
-        assert part in refused.err
+    reid_dist("ingest", tmp_path / "f.npy", *given).assert_refused(*parts)
     assert not (tmp_path / "a.zarr").exists()
 
 
@@ -199,9 +195,7 @@ def test_names_of_files_are_no_identities(reid_dist: Any, tmp_path: Path, names:
     (tmp_path / "list.txt").write_text("\n".join(names))
     given = ("--pids-file", tmp_path / "list.txt", "--output", tmp_path / "a.zarr")
     refused = reid_dist("ingest", tmp_path / "f.npy", *given)
-    assert refused.code == 2
-    assert f"pids are names of files and no labels: row 0 holds {names[0]!r}" in refused.err
-    assert "--names FILE" in refused.err
+    refused.assert_refused(f"pids are names of files and no labels: row 0 holds {names[0]!r}", "--names FILE")
     np.savez(tmp_path / "a.npz", features=FEATURES, ids=np.array(names))
     with pytest.raises(InputError, match="name the array with --image-paths"):
         open_features(tmp_path / "a.npz")
@@ -232,9 +226,7 @@ def test_a_dictionary_of_tensors_by_name(tmp_path: Path) -> None:
 
 def test_a_flipped_byte_in_one_of_many_storages_is_found(tmp_path: Path) -> None:
     path = write_pth(tmp_path / "a.pth", {name: Tensor(FEATURES[row].copy()) for row, name in enumerate(NAMES)})
-    data = bytearray(path.read_bytes())
-    data[data.find(FEATURES[3].tobytes())] ^= 1
-    path.write_bytes(data)
+    flip_bit(path, FEATURES[3].tobytes())
     with pytest.raises(StoreError, match="damaged"):
         ingest(path, tmp_path / "a.zarr")
 
@@ -244,11 +236,9 @@ def test_errors_list_ten_keys(reid_dist: Any, tmp_path: Path) -> None:
     held = {f"vectors_{row}": Tensor(np.ones((row + 1, 2), np.float32)) for row in range(2000)}
     path = write_pth(tmp_path / "a.pth", held)
     for words in ((), ("--features", "vector")):
-        refused = reid_dist("ingest", path, "--output", tmp_path / "a.zarr", *words)
-        assert refused.code == 2
-        assert "and 1990 more" in refused.err
-        assert len(refused.err) < 2500
-        assert refused.err.count("vectors_") <= 22
+        error = reid_dist("ingest", path, "--output", tmp_path / "a.zarr", *words).assert_refused("and 1990 more")
+        assert len(error) < 2500
+        assert error.count("vectors_") <= 22
 
 
 def test_a_list_of_records(tmp_path: Path) -> None:
@@ -325,9 +315,8 @@ def test_a_pickle_is_refused_with_lines_that_convert_it(reid_dist: Any, tmp_path
     held = {"features": FEATURES, "pids": np.array(PIDS)}
     (tmp_path / name).write_bytes(pickle.dumps(held))
     refused = reid_dist("ingest", tmp_path / name, "--output", tmp_path / "a.zarr")
-    assert refused.code == 2
-    assert "is a pickle. Loading one can run arbitrary code, so reid-dist refuses to" in refused.err
-    lines = [line.strip() for line in refused.err.splitlines() if line.startswith("  ")]
+    error = refused.assert_refused("is a pickle. Loading one can run arbitrary code, so reid-dist refuses to")
+    lines = [line.strip() for line in error.splitlines()[1:]]
     assert lines.pop(0).startswith("If you trust it")
     assert len(lines) == 3
     # The three lines do what they promise.
@@ -357,25 +346,15 @@ def test_queries_first_by_option(reid_dist: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(dropped[1].read(0, 2), FEATURES[[3, 4]])
     for number in (0, 6, -1):
         refused = reid_dist("ingest", tmp_path / "a.npz", "--num-query", number, "--output", tmp_path / "no")
-        assert refused.code == 2
-        assert f"is {number}, and must be at least 1 and less than the 6 rows" in refused.err
+        refused.assert_refused(f"is {number}, and must be at least 1 and less than the 6 rows")
     assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ["npz", "mat", "pth", "h5"])
 def test_queries_first_by_the_entry_of_a_file(reid_dist: Any, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"a.{kind}"
-    held = {"feats": FEATURES, "pids": np.array(PIDS), "camids": np.array(CAMIDS), "num_query": 2}
-    if kind == "npz":
-        np.savez(path, **held)
-    elif kind == "mat":
-        scipy.io.savemat(path, held)
-    elif kind == "pth":
-        write_pth(path, held | {"feats": Tensor(FEATURES), "pids": PIDS})
-    else:
-        with h5py.File(path, "w") as file:
-            file.update(held)
+    held = {"feats": FEATURES, "pids": PIDS, "camids": CAMIDS, "num_query": 2}
+    path = write_arrays(tmp_path / f"a.{kind}", held)
     stores = ingest(path, tmp_path / "out")
     assert [store.pids.tolist() for store in stores] == [PIDS[:2], PIDS[2:]]
     if kind == "pth":
@@ -393,14 +372,6 @@ def test_both_sides_are_not_cut_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".mat", ".npz", ".h5", ".pth"])
 def test_a_matrix_of_another_format_is_a_block(suffix: str, tmp_path: Path) -> None:
-    block, path = np.random.default_rng(0).random((3, 4)), tmp_path / f"scores{suffix}"
-    if suffix == ".mat":
-        scipy.io.savemat(path, {"dist": block, "query_label": np.arange(3)})
-    elif suffix == ".npz":
-        np.savez(path, dist=block, query_label=np.arange(3))
-    elif suffix == ".h5":
-        with h5py.File(path, "w") as file:
-            file["dist"] = block
-    else:
-        write_pth(path, {"dist": Tensor(block)})
+    block = np.random.default_rng(0).random((3, 4))
+    path = write_arrays(tmp_path / f"scores{suffix}", {"dist": block, "query_label": np.arange(3)})
     np.testing.assert_array_equal(DistanceBlock.open(path).read(0, 3, 0, 4), block)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from arrow_streams import Stream
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores import open_features, open_labels
@@ -18,16 +19,6 @@ from reid_dist.stores.importers.parquet import open_frame
 NAMES = ["a/7.jpg", "a/8.jpg", "b/7.jpg"]
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
 LABELS: dict[str, list[Any]] = {"label": [4, 5, 4], "camera": ["1", "x", "1"], "path": NAMES, "score": [0.5, 1.5, 2.5]}
-
-
-class Stream:
-    """What any library gives whose tables are Arrow streams, such as polars."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._table.__arrow_c_stream__(requested_schema)
 
 
 def as_stream(columns: dict[str, Any]) -> Stream:
@@ -60,22 +51,6 @@ def test_features_of_a_data_frame_are_those_of_a_parquet_file(made: Any, numbere
     with open_frame(made({**LABELS, **columns})) as source:
         for start in (0, 2, 1):
             np.testing.assert_array_equal(source.arrays["features"].read(start, 3), FEATURES[start:])
-
-
-@FRAMES
-@pytest.mark.parametrize(
-    ("columns", "part"),
-    [
-        ({"label": [4, None, 4]}, r"column 'label' of the data frame holds missing values \(row 1\)"),
-        ({"path": ["a", "b", None]}, r"column 'path' of the data frame holds missing values \(row 2\)"),
-    ],
-)
-def test_missing_values_in_a_data_frame_are_refused(made: Any, columns: dict[str, Any], part: str) -> None:
-    frame = made(
-        {name: pd.array(values) if made is pd.DataFrame else values for name, values in {**LABELS, **columns}.items()}
-    )
-    with pytest.raises(InputError, match=part):
-        LabelTable.from_frame(frame)
 
 
 @pytest.mark.parametrize(

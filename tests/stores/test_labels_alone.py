@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
-import zarr
-from safetensors.numpy import save_file
+from array_files import write_arrays
 
 from reid_dist import FeatureSet
 from reid_dist.errors import InputError
-from reid_dist.stores import open_features, open_labels
+from reid_dist.stores import open_labels
 
 ROLES = ("query", "gallery")
 
@@ -22,33 +19,6 @@ def labels(n, seed):
     return {name: rng.integers(0, 50, n) for name in names}
 
 
-def as_npz(path, arrays):
-    np.savez(path.with_suffix(".npz"), **arrays)
-    return path.with_suffix(".npz")
-
-
-def as_safetensors(path, arrays):
-    save_file(arrays, path.with_suffix(".safetensors"))
-    return path.with_suffix(".safetensors")
-
-
-def as_zarr(path, arrays):
-    group = zarr.open_group(str(path.with_suffix(".zarr")), mode="w")
-    for name, values in arrays.items():
-        # A "/" in a name would make a group of it.
-        if "/" not in name:
-            group.create_array(name, data=values)
-    return path.with_suffix(".zarr")
-
-
-def as_parquet(path, arrays):
-    pyarrow.parquet.write_table(pyarrow.table(arrays), path.with_suffix(".parquet"))
-    return path.with_suffix(".parquet")
-
-
-FILES = pytest.mark.parametrize("write", [as_npz, as_safetensors, as_parquet])
-
-
 def assert_same_labels(found, expected):
     assert found.labels.keys() == expected.labels.keys()
     for name, values in expected.labels.items():
@@ -56,11 +26,11 @@ def assert_same_labels(found, expected):
     assert found.labels_digest == expected.labels_digest
 
 
-@FILES
-def test_columns_of_one_set(write, tmp_path):
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".parquet"])
+def test_columns_of_one_set(suffix, tmp_path):
     """Labels without a prefix serve either side; every column is there, customary or one's own."""
     given = labels(7, seed=1)
-    path = write(tmp_path / "labels", given)
+    path = write_arrays(tmp_path / f"labels{suffix}", given)
     for role in ROLES:
         found = open_labels(path, role)
         assert set(found.columns) == {"clothes", "weather", "time_of_day"}
@@ -68,31 +38,19 @@ def test_columns_of_one_set(write, tmp_path):
             np.testing.assert_array_equal(found.columns[name], given[f"columns/{name}"])
 
 
-@pytest.mark.parametrize("write", [as_npz, as_safetensors])
-def test_columns_of_both_sides(write, tmp_path):
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_columns_of_both_sides(suffix, tmp_path):
     """Each side has its columns, and none of the other side."""
     sides = {role: labels(5 + 4 * i, seed=i) for i, role in enumerate(ROLES)}
     del sides["gallery"]["columns/weather"]
     arrays = {f"{role}_{name}": values for role, side in sides.items() for name, values in side.items()}
-    path = write(tmp_path / "labels", arrays)
+    path = write_arrays(tmp_path / f"labels{suffix}", arrays)
     query, gallery = (open_labels(path, role) for role in ROLES)
     assert set(query.columns) == {"clothes", "weather", "time_of_day"}
     assert set(gallery.columns) == {"clothes", "time_of_day"}
     for role, found in zip(ROLES, (query, gallery), strict=True):
         np.testing.assert_array_equal(found.pids, sides[role]["pids"])
         np.testing.assert_array_equal(found.columns["time_of_day"], sides[role]["columns/time_of_day"])
-
-
-@pytest.mark.parametrize("write", [as_npz, as_safetensors])
-def test_labels_alone_are_those_beside_features(write, tmp_path):
-    """With features in it, one file gives the same labels whether its features are read or not."""
-    arrays = {}
-    for i, role in enumerate(ROLES):
-        arrays |= {f"{role}_{name}": values for name, values in labels(6 + i, seed=i).items()}
-        arrays[f"{role}_f"] = np.random.default_rng(i).normal(size=(6 + i, 3)).astype(np.float32)
-    path = write(tmp_path / "all", arrays)
-    for role in ROLES:
-        assert_same_labels(open_labels(path, role), open_features(str(path), role=role))
 
 
 def test_labels_of_a_store(tmp_path):
@@ -105,8 +63,9 @@ def test_labels_of_a_store(tmp_path):
 
 
 def test_a_group_of_another_program(tmp_path):
-    given = labels(4, seed=4)
-    found = open_labels(as_zarr(tmp_path / "group", given), "gallery")
+    # A "/" in a name would make a group of it.
+    given = {name: values for name, values in labels(4, seed=4).items() if "/" not in name}
+    found = open_labels(write_arrays(tmp_path / "group.zarr", given), "gallery")
     assert set(found.columns) == {"clothes"}
     np.testing.assert_array_equal(found.pids, given["pids"])
 
@@ -122,7 +81,7 @@ def test_a_group_of_another_program(tmp_path):
     ],
 )
 def test_columns_that_cannot_be_used(tmp_path, name, values, part):
-    path = as_npz(tmp_path / "labels", {"pids": np.arange(3), name: values})
+    path = write_arrays(tmp_path / "labels.npz", {"pids": np.arange(3), name: values})
     with pytest.raises(InputError) as refused:
         open_labels(path, "query")
     assert part in str(refused.value)

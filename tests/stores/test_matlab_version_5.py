@@ -19,7 +19,7 @@ import scipy.sparse
 
 from reid_dist.errors import StoreError
 from reid_dist.stores import open_features
-from reid_dist.stores.importers import open_source
+from reid_dist.stores.importers.source import open_source
 
 _FEATURES = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
 _PIDS = np.arange(30.0) % 5

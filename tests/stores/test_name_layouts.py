@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import scipy.io
+from array_files import write_arrays
 from blake3 import blake3
-from handmade_pth import Tensor, write_pth
 from hypothesis import given
 from hypothesis import strategies as st
+from named_images import rows_of, write_features
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stores import ingest, open_features
 from reid_dist.stores.digests import digest_label
-from reid_dist.stores.importers import LAYOUTS
 from reid_dist.stores.importers.image_names import labels_of_names, sides_by_folder
+from reid_dist.stores.importers.name_layouts import LAYOUTS
 from reid_dist.stores.importers.text_files import read_names
 
 Labels = dict[str, list[Any]]
-
-
-def write_features(folder: Path, names: Sequence[str], dim: int = 4) -> tuple[Path, Path]:
-    """Features of as many rows as names, the first value of a row its number, and the list of names."""
-    features = np.random.default_rng(7).standard_normal((len(names), dim)).astype(np.float32)
-    features[:, 0] = 1 + np.arange(len(names))
-    np.save(folder / "features.npy", features)
-    (folder / "list.txt").write_text("".join(f"{name}\n" for name in names))
-    return folder / "features.npy", folder / "list.txt"
-
-
-def rows_of(store: FeatureSet) -> list[int]:
-    """The rows of `write_features` that a store holds."""
-    return [int(value) - 1 for value in store.read(0, store.n_rows)[:, 0]]
 
 
 def labels_of(store: FeatureSet) -> Labels:
@@ -194,18 +176,7 @@ def test_names_as_they_are_published(reid_dist: Any, tmp_path: Path, name: str) 
 def test_names_inside_a_file(tmp_path: Path, kind: str) -> None:
     names, labels, _ = CASES["ltcc"]
     features = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
-    path = tmp_path / f"a.{kind}"
-    if kind == "npz":
-        np.savez(path, features=features, img_path=np.array(names))
-    elif kind == "mat":
-        scipy.io.savemat(path, {"features": features, "image_paths": np.array(names, dtype=object)})
-    elif kind == "parquet":
-        pq.write_table(pa.table({"features": features.tolist(), "paths": names}), path)
-    elif kind == "pth":
-        write_pth(path, {"features": Tensor(features), "paths": names})
-    else:
-        with h5py.File(path, "w") as file:
-            file.update({"features": features, "filenames": names})
+    path = write_arrays(tmp_path / f"a.{kind}", {"features": features, "filenames": names})
     query, gallery = ingest(path, tmp_path / "out", layout="ltcc")
     assert [*query.columns["clothes"].tolist(), *gallery.columns["clothes"].tolist()] == labels["clothes"]
     assert (query.image_paths.tolist(), gallery.image_paths.tolist()) == (names[:1], names[1:2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,24 +15,23 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.io
 import zarr
+from array_files import flip_bit, write_arrays
 from handmade_pth import BFloat16, Tensor, write_pth
-from safetensors.numpy import save_file
 from support.feature_arrays import SIDES, Arrays, model_arrays
 
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
-from reid_dist.stores import FORMATS, FeatureSet, check_store, ingest, open_features
-from reid_dist.stores.importers import open_source
+from reid_dist.stores import FeatureSet, check_store, ingest, open_features
+from reid_dist.stores.importers.source import open_source
 
 
 class ReaderContract:
-    """Inherited by the tests of each format; `write` makes a file with the given arrays under the given names."""
+    """Inherited by the tests of each format; `write` makes a file of the given arrays."""
 
     suffix: ClassVar[str]
-    format_name: ClassVar[str]
     holds_text: ClassVar[bool] = True
 
     def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
-        raise NotImplementedError
+        return write_arrays(path, arrays)
 
     def labels(self, arrays: Arrays) -> dict[str, np.ndarray]:
         labels = arrays.labels()
@@ -47,9 +47,6 @@ class ReaderContract:
 
     def expected(self, arrays: Arrays) -> FeatureSet:
         return FeatureSet.from_arrays(arrays.features, **self.labels(arrays))
-
-    def test_suffix_belongs_to_the_format(self, single: Path) -> None:
-        assert self.suffix in FORMATS.get(self.format_name).suffixes
 
     def test_rows_by_range(self, single: Path, arrays: Arrays) -> None:
         with open_source(str(single)) as source:
@@ -144,11 +141,7 @@ class OneFile(ReaderContract):
 
 
 class TestNpz(TwoSided, AnyNames, OneFile):
-    suffix, format_name = ".npz", "npz"
-
-    def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
-        np.savez(path, **arrays)
-        return path
+    suffix = ".npz"
 
     def test_object_array_is_refused(self, path: Path, tmp_path: Path) -> None:
         np.savez(path, features=np.ones((3, 2), np.float32), pids=np.array([1, "a", None], dtype=object))
@@ -156,9 +149,7 @@ class TestNpz(TwoSided, AnyNames, OneFile):
             ingest(path, tmp_path / "out.zarr")
 
     def test_flipped_byte_is_found(self, single: Path, tmp_path: Path) -> None:
-        data = bytearray(single.read_bytes())
-        data[1000] ^= 1
-        single.write_bytes(data)
+        flip_bit(single, 1000)
         with pytest.raises(StoreError, match="damaged"):
             ingest(single, tmp_path / "out.zarr")
 
@@ -174,9 +165,7 @@ class TestCompressedNpz(TestNpz):
             for name, array in (("features", arrays.features), ("pids", arrays.pids)):
                 with archive.open(f"{name}.npy", "w") as member:
                     np.lib.format.write_array(member, array)
-        data = bytearray(path.read_bytes())
-        data[data.find(arrays.features.tobytes()[:4000]) + 1001] ^= 1
-        path.write_bytes(data)
+        flip_bit(path, arrays.features.tobytes()[1001:4000])
         with pytest.raises(StoreError, match="CRC-32"):
             ingest(path, tmp_path / "out.zarr")
 
@@ -201,7 +190,7 @@ class TestCompressedFortranNpz(TestCompressedNpz):
 
 
 class TestMatVersion5(TwoSided, AnyNames, OneFile):
-    suffix, format_name = ".mat", "mat"
+    suffix = ".mat"
 
     def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
         scipy.io.savemat(path, arrays)
@@ -230,7 +219,7 @@ class TestCompressedMatVersion5(TestMatVersion5):
 
 
 class TestMatVersion73(TwoSided, AnyNames, OneFile):
-    suffix, format_name = ".mat", "mat"
+    suffix = ".mat"
     holds_text = False
 
     def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
@@ -256,7 +245,7 @@ class TestMatVersion73(TwoSided, AnyNames, OneFile):
 
 
 class TestParquet(AnyNames, OneFile):
-    suffix, format_name = ".parquet", "parquet"
+    suffix = ".parquet"
 
     def column(self, array: np.ndarray) -> Any:
         if array.ndim == 1:
@@ -303,27 +292,8 @@ class TestParquetOfNumberedColumns(TestParquet):
 
 
 class TestSafetensors(TwoSided, AnyNames, OneFile):
-    suffix, format_name = ".safetensors", "safetensors"
+    suffix = ".safetensors"
     holds_text = False
-
-    def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
-        return path
-
-    def test_labels_in_bfloat16(self, path: Path, tmp_path: Path) -> None:
-        def written(pid: float) -> Path:
-            halves = (np.array([1, pid], np.float32).view(np.uint32) >> 16).astype("<u2")
-            data = np.ones((2, 1), "<f4").tobytes() + halves.tobytes()
-            header = (
-                b'{"features":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},'
-                b'"pids":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}}'
-            )
-            path.write_bytes(len(header).to_bytes(8, "little") + header + data)
-            return path
-
-        assert open_features(written(256)).pids.tolist() == [1, 256]
-        with pytest.raises(InputError, match=r"row 1 holds 300 as bfloat16, which is exact .* up to 256 alone"):
-            ingest(written(300), tmp_path / "out.zarr")
 
     def test_header_beyond_the_file_is_refused(self, path: Path) -> None:
         path.write_bytes((1 << 40).to_bytes(8, "little") + b"{}")
@@ -338,11 +308,7 @@ class TestSafetensors(TwoSided, AnyNames, OneFile):
 
 
 class TestTorch(TwoSided, AnyNames, OneFile):
-    suffix, format_name = ".pth", "torch"
-
-    def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
-        held = {name: a.tolist() if a.dtype.kind == "U" else Tensor(a) for name, a in arrays.items()}
-        return write_pth(path, held)
+    suffix = ".pth"
 
     def test_nested_dicts_are_sides(self, path: Path) -> None:
         side = {"features": Tensor(np.eye(3, 2, dtype=np.float32) + 1), "pids": [1, 2, 3], "camids": [0, 0, 1]}
@@ -365,18 +331,8 @@ class TestTorch(TwoSided, AnyNames, OneFile):
 
     def test_bfloat16_is_widened_exactly(self, path: Path) -> None:
         exact = np.array([[1.5, -2.0], [0.15625, 384.0]], np.float32)
-        halves = (exact.view(np.uint32) >> 16).astype(np.uint16)
-        found = open_source(str(write_pth(path, {"features": BFloat16(halves)}))).arrays["features"]
+        found = open_source(str(write_pth(path, {"features": BFloat16(halves_of(exact))}))).arrays["features"]
         np.testing.assert_array_equal(found.read(0, 2), exact)
-
-    def test_labels_in_bfloat16(self, path: Path) -> None:
-        def written(pid: float) -> Path:
-            halves = (np.array([[1], [pid]], np.float32).view(np.uint32) >> 16).astype(np.uint16)
-            return write_pth(path, {"features": Tensor(np.ones((2, 2), np.float32)), "pids": BFloat16(halves)})
-
-        assert open_features(written(256)).pids.tolist() == [1, 256]
-        with pytest.raises(InputError, match="row 1 holds 300 as bfloat16"):
-            open_features(written(300))
 
     @pytest.mark.parametrize(
         "program",
@@ -399,15 +355,13 @@ class TestTorch(TwoSided, AnyNames, OneFile):
             open_source(str(path))
 
     def test_flipped_byte_is_found(self, single: Path, tmp_path: Path, arrays: Arrays) -> None:
-        data = bytearray(single.read_bytes())
-        data[data.find(arrays.features.tobytes()) + 17] ^= 1
-        single.write_bytes(data)
+        flip_bit(single, arrays.features.tobytes()[17:])
         with pytest.raises(StoreError, match="damaged"):
             ingest(single, tmp_path / "out.zarr")
 
 
 class TestZarr(TwoSided, AnyNames):
-    suffix, format_name = ".zarr", "zarr"
+    suffix = ".zarr"
     holds_text = False
     version: ClassVar[Literal[2, 3]] = 3
 
@@ -423,7 +377,7 @@ class TestZarrVersion2(TestZarr):
 
 
 class TestOurStore(TwoSided):
-    suffix, format_name = ".zarr", "zarr"
+    suffix = ".zarr"
 
     def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
         arrays = dict(arrays)
@@ -446,24 +400,44 @@ class TestOurStore(TwoSided):
         assert store.columns["outfit"].tolist() == [1, 2]
 
 
-class TestHDF5:
-    def test_labels_in_bfloat16(self, tmp_path: Path) -> None:
-        """Such datasets are read as float32."""
+def halves_of(values: np.ndarray) -> np.ndarray:
+    """Numbers of bfloat16: the upper halves of those of float32."""
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype("<u2")
 
-        def written(pid: float) -> Path:
-            kind = h5py.h5t.IEEE_F32LE.copy()
-            kind.set_fields(15, 7, 8, 0, 7)
-            kind.set_size(2)
-            kind.set_ebias(127)
-            with h5py.File(tmp_path / "a.h5", "w") as file:
-                file["features"] = np.ones((2, 3), np.float32)
-                pids = h5py.h5d.create(file.id, b"pids", kind, h5py.h5s.create_simple((2,)))
-                pids.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, pid], np.float32))
-            return tmp_path / "a.h5"
 
-        assert open_features(written(256)).pids.tolist() == [1, 256]
-        with pytest.raises(InputError, match="row 1 holds 300 as bfloat16"):
-            open_features(written(300))
+def bfloat16_in_safetensors(path: Path, pids: np.ndarray) -> Path:
+    header = (
+        b'{"features":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},'
+        b'"pids":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}}'
+    )
+    data = np.ones((2, 1), "<f4").tobytes() + halves_of(pids).tobytes()
+    (path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    return path / "a.safetensors"
+
+
+def bfloat16_in_pth(path: Path, pids: np.ndarray) -> Path:
+    held = {"features": Tensor(np.ones((2, 2), np.float32)), "pids": BFloat16(halves_of(pids)[:, np.newaxis])}
+    return write_pth(path / "a.pth", held)
+
+
+def bfloat16_in_hdf5(path: Path, pids: np.ndarray) -> Path:
+    """Such datasets are read as float32."""
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_fields(15, 7, 8, 0, 7)
+    kind.set_size(2)
+    kind.set_ebias(127)
+    with h5py.File(path / "a.h5", "w") as file:
+        file["features"] = np.ones((2, 3), np.float32)
+        dataset = h5py.h5d.create(file.id, b"pids", kind, h5py.h5s.create_simple((2,)))
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, pids.astype(np.float32))
+    return path / "a.h5"
+
+
+@pytest.mark.parametrize("write", [bfloat16_in_safetensors, bfloat16_in_pth, bfloat16_in_hdf5])
+def test_labels_in_bfloat16(tmp_path: Path, write: Callable[[Path, np.ndarray], Path]) -> None:
+    assert open_features(write(tmp_path, np.array([1, 256]))).pids.tolist() == [1, 256]
+    with pytest.raises(InputError, match=r"row 1 holds 300 as bfloat16, which is exact .* up to 256 alone"):
+        ingest(write(tmp_path, np.array([1, 300])), tmp_path / "out.zarr")
 
 
 class TestNpy:
@@ -512,13 +486,6 @@ def test_unknown_suffix_lists_the_known(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(StoreNotFoundError, match="no such file"):
         open_features(tmp_path / "a.npz")
-
-
-def test_every_format_is_described() -> None:
-    for entry in FORMATS:
-        assert entry.summary
-        assert entry.source
-        assert all(suffix.startswith(".") for suffix in entry.suffixes)
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

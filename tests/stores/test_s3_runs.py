@@ -43,15 +43,6 @@ def test_evaluation_in_this_process(sides: Sides, bucket: Bucket, options: dict[
 
 
 @pytest.mark.slow
-def test_evaluation_on_workers(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
-    stored = store_sides(sides, bucket)
-    with started(2, tmp_path) as client:
-        n_before = len(bucket.server.requests)
-        assert evaluate(*stored, client=client).result_digest == evaluate(*sides).result_digest
-        assert any(path.endswith("/features/c/3/0") for _, path in bucket.server.requests[n_before:])
-
-
-@pytest.mark.slow
 def test_evaluation_by_the_command(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     command = [sys.executable, "-m", "reid_dist.cli", "evaluate", *(side.uri for side in stored), "--json"]
@@ -76,23 +67,6 @@ def test_stages_are_kept_there_and_found_again(sides: Sides, bucket: Bucket) -> 
         assert evaluate(*stored, workspace=bucket.uri("work"), **EXPANDED).result_digest == digest
     assert set(bucket.listed("work/")) == written
     assert len(nearest(stored[1], stored[1], k=3, workspace=bucket.uri("work")).index) == 400
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "rerank", ["gnn(k1=6,k2=3)", "ecn(k=6,t=2,q=2)", "ecn(t=2,q=2,method=origdist)", "top(gnn(k1=6,k2=3),m=40)"]
-)
-def test_re_rankings_are_kept_there_and_found_again(sides: Sides, bucket: Bucket, rerank: str) -> None:
-    stored = store_sides(sides, bucket)
-    digest = evaluate(*sides, rerank=rerank).result_digest
-    assert evaluate(*stored, workspace=bucket.uri("work"), rerank=rerank).result_digest == digest
-    written = set(bucket.listed("work/"))
-    assert any(part in key for key in written for part in ("/gnn-", "/ecn-", "/heads-", "/expanded-"))
-    n_before = len(bucket.server.requests)
-    assert evaluate(*stored, workspace=bucket.uri("work"), rerank=rerank).result_digest == digest
-    assert set(bucket.listed("work/")) == written
-    put = [path for method, path in bucket.server.requests[n_before:] if method == "PUT"]
-    assert all("/partials-" in path or path.endswith("lock") for path in put), put
 
 
 @pytest.mark.quick_cases(1)
@@ -161,6 +135,9 @@ def test_scores_of_other_codes_are_kept_there(sides: Sides, bucket: Bucket) -> N
 def test_workers_share_it(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     with started(2, tmp_path) as client:
+        n_before = len(bucket.server.requests)
+        assert evaluate(*stored, client=client).result_digest == evaluate(*sides).result_digest
+        assert any(path.endswith("/features/c/3/0") for _, path in bucket.server.requests[n_before:])
         there = {"client": client, "workspace": bucket.uri("work")}
         assert evaluate(*stored, **there, **EXPANDED).result_digest == evaluate(*sides, **EXPANDED).result_digest
         # Sets in memory reach the workers by way of the workspace.

@@ -82,10 +82,6 @@ class TestOverwriting:
         assert not check_store(stored.uri).damaged
 
     @pytest.mark.slow
-    def test_overwrite_where_nothing_is(self, bucket: Bucket, arrays: Arrays) -> None:
-        assert not check_store(in_memory(arrays).save(bucket.uri("set.zarr"), overwrite=True).uri).damaged
-
-    @pytest.mark.slow
     def test_what_a_killed_writer_left_is_replaced(self, bucket: Bucket, arrays: Arrays) -> None:
         writer = FeatureWriter(bucket.uri("set.zarr"), dim=7, chunk_rows=1)
         writer.append(np.ones((60, 7), np.float32), pids=np.arange(60))

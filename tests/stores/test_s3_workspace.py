@@ -21,23 +21,28 @@ def workspace(place: str) -> Workspace:
     return Workspace.at(place)
 
 
-ARRAYS = {"index": np.arange(12).reshape(3, 4), "distance": np.linspace(0, 1, 5)}
+ARRAYS = {
+    "index": np.arange(12).reshape(3, 4),
+    "none": np.zeros((0, 3), np.float32),
+    "special": np.array([np.nan, np.inf, -0.0]),
+}
 
 
 def test_parts(workspace: Workspace) -> None:
     stage = workspace.stage("lists", [1, "a"], {"k": 3})
     assert stage.is_empty
     assert not stage.has("one")
-    assert stage.write("one", ARRAYS) > 0
+    size = stage.write("one", ARRAYS)
+    assert size == folder_at(stage.path).size("one.npz")
     stage.write("two", {"x": np.zeros(0)})
     assert stage.has("one")
     assert not stage.is_empty
     assert stage.done() == {"one", "two"}
     found = stage.read("one")
-    assert found.keys() == ARRAYS.keys()
+    assert list(found) == list(ARRAYS)
     for name, values in ARRAYS.items():
-        np.testing.assert_array_equal(found[name], values)
-    assert stage.read("one", "index").keys() == {"index"}
+        assert (found[name].dtype, found[name].tobytes()) == (values.dtype, values.tobytes())
+    assert list(stage.read("one", "special", "index")) == ["special", "index"]
     stage.write("one", {"index": np.ones(2)})
     np.testing.assert_array_equal(stage.read("one")["index"], np.ones(2))
     stage.remove("one")
@@ -48,15 +53,16 @@ def test_parts(workspace: Workspace) -> None:
 
 
 def test_a_stage_is_found_again_and_its_description_kept(workspace: Workspace) -> None:
-    stage = workspace.stage("lists", [1], {"k": 3})
-    assert workspace.stage("lists", [1], {"k": 4}) == stage
+    stage = workspace.stage("lists", [1, 0.3], {"k": 3})
+    assert workspace.stage("lists", [1, 0.3], {"k": 4}) == stage
     assert stage.description == {"kind": "lists", "format": FORMAT, "k": 3}
-    other, kind = workspace.stage("lists", [2], {}), workspace.stage("averages", [1], {})
-    assert len({stage.path, other.path, kind.path}) == 3
-    assert sorted(found.path for found in workspace.stages("lists")) == sorted([stage.path, other.path])
+    others = [workspace.stage("lists", identity, {}) for identity in ([1, 0.30000000000000004], ["1", 0.3])]
+    kind = workspace.stage("averages", [1, 0.3], {})
+    assert len({each.path for each in (stage, *others, kind)}) == 4
+    assert workspace.stages("lists") == sorted([stage, *others], key=lambda each: each.path)
     stage.write("one", ARRAYS)
     workspace.remove(stage)
-    assert workspace.stages("lists") == [other]
+    assert workspace.stages("lists") == sorted(others, key=lambda each: each.path)
     assert stage.is_empty
     with pytest.raises(DamagedPartError, match=r"stage\.json is missing or not what was written"):
         assert stage.description

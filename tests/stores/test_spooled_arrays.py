@@ -22,7 +22,8 @@ from support.peaks import needs_peaks, run_and_read
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores import ingest
-from reid_dist.stores.importers import file_rows, open_source
+from reid_dist.stores.importers import file_rows
+from reid_dist.stores.importers.source import open_source
 
 N, DIM = 60, 11
 VALUES = np.arange(1, N * DIM + 1, dtype=np.float32).reshape(N, DIM)
@@ -69,6 +70,11 @@ def in_npz(path: Path, values: np.ndarray) -> Path:
     return path / "a.npz"
 
 
+def in_stored_npz(path: Path, values: np.ndarray) -> Path:
+    np.savez(path / "a.npz", features=values, pids=np.arange(len(values)))
+    return path / "a.npz"
+
+
 def in_matlab(path: Path, values: np.ndarray) -> Path:
     held = {"features": values, "pids": np.arange(float(len(values)))}
     scipy.io.savemat(path / "a.mat", held, do_compression=True)
@@ -86,6 +92,7 @@ def in_parquet(path: Path, values: np.ndarray) -> Path:
 _ALL = 1 << 40
 WRITERS: dict[str, Write] = {
     "npz": in_npz,
+    "npz, stored": in_stored_npz,
     "mat 5": in_matlab,
     "hdf5, one chunk": in_hdf5((_ALL, _ALL)),
     "hdf5, columns": in_hdf5((_ALL, 1)),
@@ -284,6 +291,7 @@ print(peak_since(before))
     ("name", "most"),
     [
         ("npz", 90),
+        ("npz, stored", 90),
         ("mat 5", 90),
         ("hdf5, columns", 90),
         ("mat 7.3, columns", 90),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_files import flip_bit
 from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,22 +133,20 @@ class TestDisk:
         # Rows 100 to 149 are one chunk.
         assert [name.partition("features/")[2] for name in added] == ["c/0/0"]
 
-    def test_chunks_that_are_written_again_are_removed(self, tmp_path: Path) -> None:
-        """Of eleven appends there are, in the end, the full chunks, the last one, and the last one before it."""
-        sizes = (130, *[70, 5, 90, 50, 11, 33, 120, 1, 1, 88])
-        found, _ = grown(tmp_path, sizes)
+    @pytest.mark.parametrize(
+        ("sizes", "n_parts"), [((130, *[70, 5, 90, 50, 11, 33, 120, 1, 1, 88]), 7), ((130, 1, 2, 3, 1, 4), 2)]
+    )
+    def test_what_is_written_again_is_removed(self, tmp_path: Path, sizes: tuple[int, ...], n_parts: int) -> None:
+        """Of all appends there are, in the end, the full chunks, the last one, and the last one before it."""
+        found, whole = grown(tmp_path, sizes)
         chunks = [name for name in tree(tmp_path / "a.zarr") if "features/c/" in name]
         assert len(chunks) == -(-sum(sizes) // CHUNK_ROWS) + 1
         labels = [name for name in tree(tmp_path / "a.zarr") if name.endswith("pids/c/0")]
         assert len(labels) == 2
-        assert not check_store(found.uri).damaged
-
-    def test_parts_that_are_written_again_are_removed(self, tmp_path: Path) -> None:
-        """Many short appends leave the last part and the one before it."""
-        found, whole = grown(tmp_path, (130, 1, 2, 3, 1, 4))
-        assert len(list((Path(found.uri) / "appended").iterdir())) == 2
-        assert len(StoreReader.open(found.uri).manifest.parts) == 2
+        assert len(StoreReader.open(found.uri).manifest.parts) == n_parts
+        assert len(list((Path(found.uri) / "appended").iterdir())) == n_parts
         assert found.content_digest == whole.content_digest
+        assert not check_store(found.uri).damaged
 
     def test_a_short_store_gets_chunks_of_the_usual_length(self, tmp_path: Path) -> None:
         whole = in_memory(make_arrays(3000))
@@ -190,10 +189,7 @@ def test_a_store_of_an_earlier_release(tmp_path: Path) -> None:
 
 def test_a_damaged_old_row_that_is_written_again_is_found(tmp_path: Path) -> None:
     found, _ = grown(tmp_path, (130,))
-    chunk = Path(found.uri) / "features/c/2/0"
-    content = bytearray(chunk.read_bytes())
-    content[100] ^= 1
-    chunk.write_bytes(content)
+    flip_bit(Path(found.uri) / "features/c/2/0", 100)
     before = tree(Path(found.uri))
     with pytest.raises(DamagedStoreError, match=r"features chunk 2"):
         append(found.uri, in_memory(make_arrays(20, seed=3)).save(tmp_path / "new.zarr").uri)
@@ -380,16 +376,6 @@ def test_readers_see_the_old_store_meanwhile_and_afterwards(tmp_path: Path) -> N
             read_whole(look, whole)
 
 
-def test_an_evaluation_goes_on_with_the_old_store(tmp_path: Path) -> None:
-    query, (old, whole) = in_memory(make_arrays(30, seed=8)), grown(tmp_path, (130,))
-    expected = evaluate(query, whole).result_digest
-    held, seen = FeatureSet.open(old.uri), from_another_process(pickle.dumps(old))
-    append(old.uri, in_memory(make_arrays(90, seed=3)).save(tmp_path / "new.zarr").uri)
-    assert evaluate(query, held).result_digest == expected
-    assert evaluate(query, seen).result_digest == expected
-    assert evaluate(query, FeatureSet.open(old.uri)).result_digest != expected
-
-
 def test_workers_go_on_with_the_old_store(two_workers: Client, tmp_path: Path) -> None:
     """They look for its content before any work, which may begin long after this process opened it."""
     query, (old, whole) = in_memory(make_arrays(30, seed=8)), grown(tmp_path, (130,))
@@ -527,10 +513,7 @@ def test_manifests_that_refer_to_each_other_do_not_keep_a_reader_for_ever(tmp_pa
 def test_damage_in_a_part_is_found(tmp_path: Path, what: str) -> None:
     found, _ = grown(tmp_path, (130, 70))
     (folder,) = (Path(found.uri) / "appended").iterdir()
-    path = folder / what
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 16
-    path.write_bytes(content)
+    flip_bit(folder / what)
     checked = check_store(found.uri)
     name = f"appended/{folder.name}/{what}"
     assert [name.startswith(damage.file) for damage in checked.damage] == [True]

@@ -15,7 +15,8 @@ import contextlib
 import csv
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -33,7 +34,7 @@ from reid_dist.stores.folders import written_whole
 from reid_dist.stores.importers.label_tables import Mask, find_paths
 from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_records, read_text
 from reid_dist.stores.kept_rows import FeatureArray
-from reid_dist.stores.labels import Role, as_whole_numbers, given_labels, join_item_ids
+from reid_dist.stores.labels import LabelledSet, Role, as_whole_numbers, given_labels, join_item_ids
 from reid_dist.stores.repeated_items import NAMES, REPEATABLE, Name, Repeated, first_rows
 
 Location: TypeAlias = str | os.PathLike[str]
@@ -56,53 +57,41 @@ _LONGEST: Final = 80
 class Items:
     """Rows of a set, as far as a selection needs them; `read` returns features of a range as they are kept.
 
-    `step` is the number of rows that are read at a time, and `allowed` are the rows that are there at all, (n,).  Sets
-    of one `digest` are one set; it is empty where that is not known.
+    `step` is the number of rows that are read at a time, and `allowed` are the rows that are there at all, (n,).
     """
 
-    uri: str
-    pids: Int64
-    camids: Int64 | None
-    item_ids: NDArray[Any] | None
-    image_paths: NDArray[np.str_] | None
+    labels: LabelledSet
     read: Callable[[int, int], FeatureArray]
     step: int
     allowed: Mask
-    pid_names: Sequence[str] | None = None
-    digest: str = ""
 
     @classmethod
     def of(cls, features: FeatureSet) -> Items:
         """Rows of a set."""
-        return cls(
-            features.describe()["uri"],
-            features.pids,
-            features.camids,
-            features.item_ids,
-            features.image_paths,
-            lambda start, stop: read_kept(features, start, stop),
-            rows_read_at_once(features),
-            np.ones(features.n_rows, np.bool_),
-            features.pid_names,
-            features.content_digest,
-        )
+        everything = np.ones(features.n_rows, np.bool_)
+        return cls(features, partial(read_kept, features), rows_read_at_once(features), everything)
+
+    @property
+    def uri(self) -> str:
+        """Where they come from, in reports."""
+        return self.labels._shown
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return len(self.pids)
+        return self.labels.n_rows
 
     def has(self, by: Repeated) -> bool:
         """Whether the set has the values by which rows repeat each other."""
-        return by == "features" or getattr(self, by) is not None
+        return by == "features" or getattr(self.labels, by) is not None
 
     def values(self, by: Repeated) -> NDArray[Any]:
         """Values of the rows that are there, by which rows repeat each other; InputError if there are none."""
         if by == "features":
             return self._hashes()
-        held = self.item_ids if by == "item_ids" else self.image_paths
+        held: NDArray[Any] | None = self.labels.item_ids if by == "item_ids" else self.labels.image_paths
         if held is None:
-            having = [name for name in ("item_ids", "image_paths") if getattr(self, name) is not None]
+            having = [name for name in NAMES if self.has(name)]
             raise InputError(
                 f"{self.uri} has no {by}, by which duplicates would be dropped (--drop-duplicates, drop_duplicates); "
                 f"{f'drop them by {having[0]}' if having else 'name them, or drop them by features'}"
@@ -171,7 +160,7 @@ class ExclusionList:
         if self.kind is not None or self.entries.dtype.kind == "U":
             return self.kind
         for each in sets:
-            ids = each.item_ids
+            ids: NDArray[Any] | None = each.labels.item_ids
             if ids is None or (ids.dtype.kind == "U" and not any(text.isdecimal() for text in ids.tolist())):
                 continue
             if ids.dtype.kind != "U" and np.array_equal(ids, np.arange(each.n_rows)):
@@ -207,19 +196,18 @@ class LeftOut:
         Numbers of the rows that repeat an earlier one and are left out for that, and of those that they repeat.
     by
         What they repeat; None where that was not asked.
-    item_ids, image_paths
-        Those of all rows, (n,); None where the set has none.
+    labels
+        Those of all rows.
     unmatched
         Entries of lists that name no row of any set, kept with the first of the sets.
     """
 
     n_rows: int
     excluded: Mask
-    repeats: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    first: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    by: Repeated | None = None
-    item_ids: NDArray[Any] | None = None
-    image_paths: NDArray[Any] | None = None
+    repeats: Int64
+    first: Int64
+    by: Repeated | None
+    labels: LabelledSet
     unmatched: tuple[str, ...] = ()
 
     @property
@@ -249,8 +237,9 @@ class LeftOut:
     def records(self) -> Iterable[tuple[int, str, str, str, str]]:
         """Number, item id, image path, reason, and the row that is repeated, of every row left out."""
         first = dict(zip(self.repeats.tolist(), self.first.tolist(), strict=True))
+        names = self.labels.item_ids, self.labels.image_paths
         for row in np.flatnonzero(self.mask).tolist():
-            item_id, path = ("" if held is None else str(held[row]) for held in (self.item_ids, self.image_paths))
+            item_id, path = ("" if held is None else str(held[row]) for held in names)
             yield row, item_id, path, f"same {self.by}" if row in first else "excluded", str(first.get(row, ""))
 
 
@@ -340,13 +329,14 @@ class Exclusion:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         rows = np.flatnonzero(items.allowed)
         again, first = (rows[places] for places in first_rows(items.values(self.drop_duplicates)))
-        for name, labels, texts in (("pid", items.pids, items.pid_names), ("camid", items.camids, None)):
+        of = items.labels
+        for name, labels, texts in (("pid", of.pids, of.pid_names), ("camid", of.camids, None)):
             if labels is None:
                 continue
             differing = np.flatnonzero(labels[again] != labels[first])
             if len(differing):
                 one, other = int(first[differing[0]]), int(again[differing[0]])
-                values = given_labels(labels[[one, other]], tuple(texts) if texts else None)
+                values = given_labels(labels[[one, other]], texts)
                 shared = item_name(self.drop_duplicates)
                 raise InputError(
                     f"{what}: {counted(len(differing), 'row')} {'has' if len(differing) == 1 else 'have'} the {shared} "
@@ -385,7 +375,7 @@ def _found(each: ExclusionList, sets: Sequence[tuple[Role | None, Items]], masks
         return found
     kind = each.kind_for(items for _, items in sets)
     if kind == "rows":
-        if each.sides is None and len({items.digest or role for role, items in sets}) > 1:
+        if each.sides is None and len({items.labels.content_digest or role for role, items in sets}) > 1:
             raise InputError(
                 f"{each.where} holds numbers of rows, and there are a query and a gallery; add a column side (query or "
                 "gallery), or give item ids or image paths"
@@ -396,7 +386,7 @@ def _found(each: ExclusionList, sets: Sequence[tuple[Role | None, Items]], masks
             found |= there
         return found
     needed: tuple[Name, ...] = NAMES if kind is None else (kind,)
-    if not any(getattr(items, name) is not None for _, items in sets for name in needed):
+    if not any(items.has(name) for _, items in sets for name in needed):
         raise InputError(
             f"{each.where} names rows by {' or '.join(map(item_name, needed))}, and {sets[0][1].uri} has none; give "
             "numbers of rows, or name the arrays that hold them"
@@ -404,14 +394,15 @@ def _found(each: ExclusionList, sets: Sequence[tuple[Role | None, Items]], masks
     texts = each.entries.astype(np.str_)
     for (role, items), mask in zip(sets, masks, strict=True):
         own = _of_side(each, role)
-        if kind != "image_paths" and items.item_ids is not None and own.any():
+        held_ids: NDArray[Any] | None = items.labels.item_ids
+        if kind != "image_paths" and held_ids is not None and own.any():
             # Numbers against texts of which none is equal are refused.
             with contextlib.suppress(InputError):
-                wanted, ids = join_item_ids(texts, items.item_ids)
+                wanted, ids = join_item_ids(texts, held_ids)
                 mask |= np.isin(ids, wanted[own])
                 found |= own & np.isin(wanted, ids)
     if kind != "item_ids":
-        paths = [(role, items.image_paths, mask) for (role, items), mask in zip(sets, masks, strict=True)]
+        paths = [(role, items.labels.image_paths, mask) for (role, items), mask in zip(sets, masks, strict=True)]
         having = [(role, held, mask) for role, held, mask in paths if held is not None]
         # An entry that is the end of a path is looked for in all sets at once, unless its side is known.
         for group in [[one] for one in having] if each.sides is not None else [having] if having else []:
@@ -470,12 +461,5 @@ def left_out(exclusion: Exclusion, items: Items, excluded: Mask, what: str) -> L
     if not rest.allowed.any():
         raise InputError(f"{what}: all {counted(int(items.allowed.sum()), 'row')} are excluded, and none is left")
     again, first = exclusion.repeats(rest, what)
-    return LeftOut(
-        int(items.allowed.sum()),
-        excluded & items.allowed,
-        again,
-        first,
-        exclusion.drop_duplicates,
-        items.item_ids,
-        items.image_paths,
-    )
+    n_rows, own = int(items.allowed.sum()), excluded & items.allowed
+    return LeftOut(n_rows, own, again, first, exclusion.drop_duplicates, items.labels)

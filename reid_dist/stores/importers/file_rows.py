@@ -262,7 +262,7 @@ def mapped_rows(rows: RowArray, what: str) -> NDArray[Any]:
         return rows.whole()
     step = max(1, _SPOOLED_BYTES // width)
     blocks = (rows.read(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
-    with spooled((bytes_of(np.ascontiguousarray(block)) for block in blocks), n_rows * width, what) as file:
+    with spooled((bytes_of(np.ascontiguousarray(block, rows.dtype)) for block in blocks), n_rows * width, what) as file:
         mapped: NDArray[Any] = np.memmap(file, dtype=rows.dtype, mode="r", shape=rows.shape)
     return mapped
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -147,12 +148,8 @@ def _rows_of(
     return ComputedRows(shape, dtype, read)
 
 
-def _rows(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
-    return np.asarray(dataset[start:stop])
-
-
-def _rows_of_transposed(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
-    return np.ascontiguousarray(dataset[..., start:stop].T)
+def _numbers(transposed: bool, name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+    return np.ascontiguousarray(dataset[..., start:stop].T if transposed else dataset[start:stop])
 
 
 def _texts(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
@@ -344,8 +341,7 @@ class _Listing:
             return f"{dtype} of shape {shape}"
         rows_first, chunk = shape[::-1] if self._transposed else shape, _chunk_to_decode(dataset, self._transposed)
         if chunk is None:
-            read = _rows_of_transposed if self._transposed else _rows
-            made: RowArray = _rows_of(self._path, names, rows_first, dtype, read)
+            made: RowArray = _rows_of(self._path, names, rows_first, dtype, partial(_numbers, self._transposed))
         else:
             n_bytes, stored = math.prod(chunk) * dtype.itemsize, _largest_chunk(dataset)
             if stored > n_bytes + n_bytes // 8 + _FILTER_BYTES:

@@ -147,12 +147,7 @@ class LabelOptions:
                 f"query and gallery are chosen twice: by --num-query (num_query) and by {self.of_sides[0]}; give "
                 "one of them"
             )
-        self._check_groups(named)
-
-    def _check_groups(self, named: dict[str, str]) -> None:
-        if self.pattern is None:
-            return
-        for what in self.name_layout.labels:
+        for what in self.name_layout.labels if self.pattern is not None else ():
             if what in named or what in self.files:
                 raise InputError(f"{what} are named twice: by --pattern (pattern), and by {option_of(what)} or "
                                  f"{option_of(what)}-file; give one of them")  # fmt: skip

@@ -308,78 +308,38 @@ class UnfitNames:
 
 
 class _Index:
-    """Rows of paths by their last components: by hashes in sorted order, 16 bytes a row, then by the text."""
+    """Rows of paths by their last components."""
 
     def __init__(self, paths: NDArray[np.str_], depth: int, *, stems: bool) -> None:
-        self._paths, self.depth, self._stems = paths, depth, stems
-        hashes = np.empty(len(paths), np.int64)
-        for start, found, _ in self._blocks(paths):
-            hashes[start : start + len(found)] = found
-        self._order = np.argsort(hashes, kind="stable")
-        self._sorted = hashes[self._order]
+        self.depth, self._stems = depth, stems
+        self._rows: dict[str, list[int]] = {}
+        for row, key in enumerate(self._keys(paths)):
+            self._rows.setdefault(key, []).append(row)
 
-    def _keys(self, paths: list[str]) -> list[str]:
+    def _keys(self, paths: NDArray[np.str_]) -> Iterator[str]:
         """The part of each path that is compared."""
-        keys = [_plain(path) for path in paths]
-        if self.depth == 1:
-            keys = [key[key.rfind("/") + 1 :] for key in keys]
-        elif self.depth < _MOST_COMPONENTS:
-            keys = ["/".join(key.rsplit("/", self.depth)[-self.depth :]) for key in keys]
-        return [_stem(key) for key in keys] if self._stems else keys
+        for _, block in path_blocks(paths):
+            for path in block:
+                key = "/".join(_plain(path).rsplit("/", self.depth)[-self.depth :])
+                yield _stem(key) if self._stems else key
 
-    def _blocks(self, paths: NDArray[np.str_]) -> Iterator[tuple[int, NDArray[np.int64], list[str]]]:
-        """First row, hashes and keys of consecutive blocks."""
-        for start, block in path_blocks(paths):
-            keys = self._keys(block)
-            yield start, np.fromiter(map(hash, keys), np.int64, len(keys)), keys
-
-    def _keys_at(self, rows: NDArray[np.int64]) -> list[str]:
-        return self._keys([path.replace("\\", "/") for path in self._paths[rows].tolist()])
-
-    def rows(self, paths: NDArray[np.str_], *, all_or_none: bool = False) -> tuple[NDArray[np.int64], UnfitNames]:
-        """Return the first row with the key of each path, -1 where there is none, and the paths without a row.
-
-        With `all_or_none` the first path without a row is the last one looked for.
-        """
+    def rows(self, paths: NDArray[np.str_]) -> tuple[NDArray[np.int64], UnfitNames]:
+        """Return the first row with the key of each path, -1 where there is none, and the paths without a row."""
         rows, unfit = np.full(len(paths), -1, np.int64), UnfitNames()
-        for start, hashes, keys in self._blocks(paths):
-            places = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
-            found = self._order[places]
-            for row, key, there in zip(range(len(keys)), keys, self._keys_at(found), strict=True):
-                if key != there:
-                    found[row] = self._further(int(hashes[row]), int(places[row]), key)
-                    if found[row] < 0:
-                        unfit.add(start + row, key)
-            rows[start : start + len(keys)] = found
-            if all_or_none and unfit.count:
-                break
+        for place, key in enumerate(self._keys(paths)):
+            if key in self._rows:
+                rows[place] = self._rows[key][0]
+            else:
+                unfit.add(place, key)
         return rows, unfit
-
-    def _further(self, wanted: int, place: int, key: str) -> int:
-        """Return the row of a key among those of one hash, -1 if it has none."""
-        while place < len(self._sorted) and self._sorted[place] == wanted:
-            if self._keys_at(self._order[place : place + 1]) == [key]:
-                return int(self._order[place])
-            place += 1
-        return -1
 
     def differing_repeat(self, rows: NDArray[np.int64], labels: Sequence[NDArray[Any]]) -> tuple[int, int, str] | None:
         """Two rows with the key of one of some rows that differ in a label, (n,), and the key; None without such."""
-        is_same = self._sorted[1:] == self._sorted[:-1]
-        run = np.concatenate([[0], np.cumsum(~is_same)])
-        run_of_row = np.empty(len(run), np.int64)
-        run_of_row[self._order] = run
-        used = np.zeros(len(run), np.bool_)
-        used[run_of_row[rows]] = True
-        places = np.flatnonzero(is_same & used[run[1:]])
-        ones, others = self._order[places], self._order[places + 1]
-        differ = np.zeros(len(places), np.bool_)
-        for values in labels:
-            differ |= values[ones] != values[others]
-        for one, other in zip(ones[differ].tolist(), others[differ].tolist(), strict=True):
-            key, there = self._keys_at(np.array([one, other]))
-            if key == there:
-                return one, other, key
+        used = set(rows.tolist())
+        for key, (first, *others) in self._rows.items():
+            for other in others if first in used else ():
+                if any(values[first] != values[other] for values in labels):
+                    return first, other, key
         return None
 
 
@@ -402,7 +362,7 @@ def _look_up(
 ) -> tuple[_Index, NDArray[np.int64], UnfitNames]:
     """Find paths among others: whole ones, or where one is not there by as many components as all of them have."""
     index = _Index(held, _MOST_COMPONENTS, stems=stems)
-    rows, unfit = index.rows(wanted, all_or_none=True)
+    rows, unfit = index.rows(wanted)
     if unfit.count:
         index = _Index(held, min(_fewest_components(wanted), _fewest_components(held)), stems=stems)
         rows, unfit = index.rows(wanted)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.exclusion import Exclusion, Items, LeftOut, left_out
+from reid_dist.stores.importers.exclusion import Items, LeftOut, left_out
 from reid_dist.stores.importers.image_names import (
     labels_of_names,
     read_lists,
@@ -40,6 +40,8 @@ from reid_dist.stores.importers.text_files import files_of_labels, read_column, 
 from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape, natural_dtype
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
+    NUMBERED,
+    HeldLabels,
     Labels,
     Role,
     label_arguments,
@@ -106,17 +108,6 @@ class _Set:
         return self.features.shape[0]
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """The rows of a set that are those of a side and are kept, (n,), notes on all others, and what is left out."""
-
-    of: _Set
-    role: Role | None
-    rows: Mask
-    notes: tuple[str, ...]
-    left_out: LeftOut | None = None
-
-
 def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     """Read one set of a source, or its query and gallery; identities and cameras are numbered over both at once."""
     options.check()
@@ -157,12 +148,17 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
         table = replace(table.without(SIDE_LABELS), notes=(*notes, *table.notes))
         notes = ()
         for role, rows in chosen:
-            part = _kept(replace(each, table=table), role, rows, options)
+            kept = _without_dropped(table, rows, each, options)
+            found: LeftOut | None = None
+            own_notes = [_drop_note(table.plain("pids")[rows], options.drop_pids)] if options.drop_pids else []
             if exclusion:
-                unmatched = () if made else listed.unmatched
-                own = exclusion.for_side(items[place], items)
-                part = _without_left_out(part, own, items[place], listed.masks[place], unmatched)
-            made.append(_labelled(part, vocabularies))
+                held = replace(items[place], allowed=kept)
+                found = left_out(exclusion.for_side(held, items), held, listed.masks[place], role or held.uri)
+                found = replace(found, unmatched=() if made else listed.unmatched)
+                kept, own_notes = kept & ~found.mask, [*own_notes, *found.notes]
+            taken = table if kept.all() else table.select(kept)
+            labels = make_labels(int(kept.sum()), **label_arguments(taken.columns), names=vocabularies)
+            made.append(LabelledPart(role, each.features, kept, labels, (*table.notes, *own_notes), found))
     return made
 
 
@@ -328,7 +324,7 @@ def _numbered(sets: Sequence[_Set], source: Source) -> tuple[list[_Set], dict[st
     """Number texts of identities and cameras over all sets; return the texts of the numbers, too."""
     vocabularies: dict[str, NDArray[np.str_]] = {}
     columns: list[dict[str, Column]] = [dict(each.table.columns) for each in sets]
-    for what, names_key in (("pids", "pid_names"), ("camids", "camid_names")):
+    for what, names_key in NUMBERED.items():
         having = [at for at, held in enumerate(columns) if what in held]
         if not having:
             continue
@@ -501,15 +497,13 @@ def _without_training(each: _Set, options: LabelOptions) -> tuple[LabelTable, Ma
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _kept(each: _Set, role: Role | None, rows: Mask, options: LabelOptions) -> _Kept:
+def _without_dropped(table: LabelTable, rows: Mask, each: _Set, options: LabelOptions) -> Mask:
     """Rows of a side without the identities that are dropped."""
-    table, features, drop_pids = each.table, each.part.features, options.drop_pids
-    table.check_length(each.n_rows, features)
-    pids = table.plain("pids")
-    kept = rows & ~np.isin(pids, np.array(list(drop_pids), dtype=np.int64))
+    table.check_length(each.n_rows, each.part.features)
+    kept = rows & ~np.isin(table.plain("pids"), np.array(list(options.drop_pids), dtype=np.int64))
     if not kept.any():
-        raise InputError(f"no row of {features!r} is left after dropping {len(drop_pids)} identities")
-    return _Kept(each, role, kept, (*table.notes, *([_drop_note(pids[rows], drop_pids)] if drop_pids else [])))
+        raise InputError(f"no row of {each.part.features!r} is left after dropping {len(options.drop_pids)} identities")
+    return kept
 
 
 def _items(each: _Set, vocabularies: Mapping[str, NDArray[np.str_]]) -> Items:
@@ -517,34 +511,12 @@ def _items(each: _Set, vocabularies: Mapping[str, NDArray[np.str_]]) -> Items:
     each.table.check_length(each.n_rows, each.part.features)
     held = {what: each.table.plain(what) for what in each.table.columns}
     dtype = natural_dtype(each.features.dtype)
-    names = vocabularies.get("pid_names")
     return Items(
-        repr(each.part.features),
-        held["pids"],
-        held.get("camids"),
-        held.get("item_ids"),
-        held.get("image_paths"),
+        HeldLabels(repr(each.part.features), each.n_rows, {**held, **vocabularies}),
         lambda start, stop: each.features.read(start, stop).astype(dtype, copy=False),
         rows_at_once(each.features),
         np.ones(each.n_rows, np.bool_),
-        None if names is None else names.tolist(),
     )
-
-
-def _without_left_out(
-    part: _Kept, exclusion: Exclusion, items: Items, excluded: Mask, unmatched: tuple[str, ...]
-) -> _Kept:
-    """Rows of a side without those that are excluded, and without repeats of the others."""
-    found = left_out(exclusion, replace(items, allowed=part.rows), excluded, part.role or items.uri)
-    found = replace(found, unmatched=unmatched)
-    return replace(part, rows=part.rows & ~found.mask, notes=(*part.notes, *found.notes), left_out=found)
-
-
-def _labelled(part: _Kept, vocabularies: Mapping[str, NDArray[np.str_]]) -> LabelledPart:
-    """Make the labels of the rows that are kept."""
-    taken = part.of.table if part.rows.all() else part.of.table.select(part.rows)
-    made = make_labels(int(part.rows.sum()), **label_arguments(taken.columns), names=vocabularies)
-    return LabelledPart(part.role, part.of.features, part.rows, made, part.notes, part.left_out)
 
 
 def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:

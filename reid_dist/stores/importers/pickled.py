@@ -57,14 +57,6 @@ class Call:
     made: Any = None
 
 
-@dataclass(frozen=True)
-class Pickled:
-    """What a pickle describes, and its number of opcodes: a file of torch.save needs few per entry."""
-
-    value: Any
-    n_opcodes: int
-
-
 class _Machine:
     """Stack, marks and memo of a pickle."""
 
@@ -133,11 +125,6 @@ _LITERALS = (
 )
 
 
-def _instance(machine: _Machine) -> None:
-    callee, *arguments = machine.to_mark()
-    machine.call(callee, tuple(arguments))
-
-
 def _set_one(machine: _Machine) -> None:
     key, value = machine.take(2)
     machine.set_items([key, value])
@@ -172,10 +159,7 @@ _STEPS: dict[str, _Step] = {
     "STACK_GLOBAL": lambda machine, argument: machine.global_of(*machine.take(2)),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda machine, argument: machine.call(*machine.take(2))),
     "NEWOBJ_EX": lambda machine, argument: machine.call(*machine.take(3)[:2]),
-    "OBJ": lambda machine, argument: _instance(machine),
-    "INST": lambda machine, argument: machine.call(Global(*argument.split(" ", 1)), tuple(machine.to_mark())),
     "BUILD": lambda machine, argument: machine.build(),
-    "PERSID": lambda machine, argument: machine.push(Persistent(argument)),
     "BINPERSID": lambda machine, argument: machine.push(Persistent(*machine.take(1))),
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda machine, argument: machine.put(argument)),
     "MEMOIZE": lambda machine, argument: machine.put(len(machine.memo)),
@@ -183,8 +167,8 @@ _STEPS: dict[str, _Step] = {
 }
 
 
-def read_pickle(program: bytes, where: str) -> Pickled:
-    """Read a pickle without running it."""
+def read_pickle(program: bytes, where: str) -> tuple[Any, int]:
+    """Read what a pickle describes, without running it, and count its opcodes."""
     machine, count = _Machine(), 0
     try:
         for opcode, argument, _ in pickletools.genops(program):
@@ -196,7 +180,7 @@ def read_pickle(program: bytes, where: str) -> Pickled:
                     f"{where} cannot be read: its pickle holds {opcode.name}, which plain data do not need"
                 )
             _STEPS[opcode.name](machine, argument)
-        return Pickled(machine.take(1)[0], count)
+        return machine.take(1)[0], count
     except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{where} is damaged: the pickle in it breaks off after {count} opcodes ({error})") from None
 
@@ -225,18 +209,11 @@ _NEVER = "is never loaded; save tensors, arrays, lists and dictionaries of them 
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
-    """A storage: the member ``data/KEY`` of the archive, of items of the dtype `code`."""
+class Tensor:
+    """A view of the member ``data/KEY`` of the archive, of items of the dtype `code`, from one on; strides in items."""
 
     code: str
     key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A view of a storage from item `offset` on; strides in items."""
-
-    storage: Storage
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -298,14 +275,14 @@ def _tensor(arguments: Any) -> Tensor:
     shape = shape.arguments[0] if isinstance(shape, Call) and _is_tuple(shape.arguments, 1) else shape
     if not _are_counts(shape) or not _are_counts(strides) or not _are_counts((offset,)):
         raise StoreError("the file describes an impossible tensor")
-    return Tensor(_storage(arguments[0].key), offset, shape, strides)
+    return Tensor(*_storage(arguments[0].key), offset, shape, strides)
 
 
-def _storage(key: Any) -> Storage:
+def _storage(key: Any) -> tuple[str, str]:
     if _is_tuple(key, 3) and isinstance(key[1], Global) and isinstance(key[2], str):
         kind, (module, name), member = key[0], _named(key[1]), key[2]
         if isinstance(kind, str) and kind == "storage" and module == "torch" and name in _STORAGES:
-            return Storage(_STORAGES[name], member)
+            return _STORAGES[name], member
     raise StoreError("the file describes an impossible storage")
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.file_rows import spooled
+from reid_dist.stores.importers.file_rows import mapped_rows
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, open_source
 
 _MARKERS: Final = ("_SUCCESS", "_metadata", "_common_metadata")
@@ -33,8 +33,6 @@ _DIGITS: Final = re.compile(r"([0-9]+)")
 
 _HELD_BYTES: Final = 64 << 20
 """Bytes of an array that is read into memory as a whole; a longer one is written to a temporary file and mapped."""
-
-_BLOCK_BYTES: Final = 8 << 20
 
 
 def natural_order(path: Path) -> tuple[tuple[object, ...], str]:
@@ -205,18 +203,8 @@ class JoinedRows(RowArray):
 
     def whole(self) -> NDArray[Any]:
         """Return the whole array; a large one of numbers as a memory map of a temporary file."""
-        n_bytes = math.prod(self.shape) * self.dtype.itemsize
-        if n_bytes <= _HELD_BYTES or self.dtype.kind not in "fiub":
-            return super().whole()
-        with spooled(self._blocks(), n_bytes, self._what) as file:
-            # The map keeps the file, which has no name.
-            return np.memmap(file, self.dtype, mode="r", shape=self.shape)
-
-    def _blocks(self) -> Iterator[memoryview]:
-        step = max(1, _BLOCK_BYTES // max(1, math.prod(self.shape[1:]) * self.dtype.itemsize))
-        for start in range(0, self.shape[0], step):
-            block = np.ascontiguousarray(self.read(start, min(start + step, self.shape[0])), dtype=self.dtype)
-            yield block.reshape(-1).view(np.uint8).data
+        is_small = math.prod(self.shape) * self.dtype.itemsize <= _HELD_BYTES
+        return super().whole() if is_small or self.dtype.kind not in "fiub" else mapped_rows(self, self._what)
 
     def close(self) -> None:
         """Close the file that was read last."""

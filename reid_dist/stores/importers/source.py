@@ -57,15 +57,11 @@ def listed(names: Iterable[str]) -> str:
 
 def text_rows(texts: Sequence[str], what: str) -> NDArray[np.str_]:
     """Make an array of texts; refuse a text so long that the array, of its length in every row, would be far larger."""
-    longest = max(range(len(texts)), key=lambda row: len(texts[row]), default=0)
-    refuse_sparse(len(texts[longest]) if texts else 0, longest, sum(map(len, texts)), len(texts), what)
-    return np.array(texts, dtype=np.str_)
-
-
-def refuse_sparse(longest: int, row: int, total: int, n: int, what: str) -> None:
-    """Refuse n texts of so many characters in total for an array of the longest one, which is in the given row."""
-    if 4 * longest * n > max(_SPARSE_TEXT_BYTES, 64 * total):
+    row = max(range(len(texts)), key=lambda row: len(texts[row]), default=0)
+    longest = len(texts[row]) if texts else 0
+    if 4 * longest * len(texts) > max(_SPARSE_TEXT_BYTES, 64 * sum(map(len, texts))):
         raise InputError(f"{what} is no list of labels: row {row} holds a text of {longest} characters")
+    return np.array(texts, dtype=np.str_)
 
 
 def begins_with(magic: bytes) -> Callable[[Path], bool]:

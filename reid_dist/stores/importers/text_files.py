@@ -5,9 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +23,11 @@ from reid_dist.stores.importers.source import (
     Source,
     open_source,
     refuse_repeated,
-    refuse_sparse,
     text_rows,
 )
 from reid_dist.stores.locations import canonical_uri, is_glob, local_path
 
 _LABEL_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
-_BLOCK_LINES = 4096
 _NAMES_HEADERS = ("path", "paths", "name", "names", "file", "files", "filename", "filenames", "img_path", "image_path")
 
 _BYTE_ORDER_MARKS = (
@@ -68,7 +64,7 @@ def read_column(path: Path) -> NDArray[Any]:
 def read_text(path: Path) -> str:
     """Read a text in UTF-8, or in the encoding of its byte order mark."""
     data = read_regular(path)
-    encoding = _encoding(data[:4])
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
     if encoding.startswith("utf-8") and b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
         raise InputError(f"{path} is no text in UTF-8: line {line} holds a zero byte; save it as UTF-8")
@@ -95,47 +91,14 @@ def read_records(path: Path) -> list[list[str]]:
 
 
 def read_names(path: Path) -> NDArray[np.str_]:
-    """Read one file name per line, (n,) text, read-only; a header such as ``path`` is left out.
-
-    The file is read twice, so that only the array is held.
-    """
-    count = longest = total = longest_row = 0
-    for name in _names_in(path):
-        if len(name) > longest:
-            longest, longest_row = len(name), count
-        count, total = count + 1, total + len(name)
-    refuse_sparse(longest, longest_row, total, count, str(path))
-    names = np.empty(count, dtype=f"<U{max(1, longest)}")
-    lines = _names_in(path)
-    for start in range(0, count, _BLOCK_LINES):
-        block = list(itertools.islice(lines, _BLOCK_LINES))
-        names[start : start + len(block)] = block
-    names.flags.writeable = False
-    return names
-
-
-def _names_in(path: Path) -> Iterator[str]:
-    """Names of a list, one after the other, in the encoding of `read_text`."""
-    with path.open("rb") as file:
-        encoding = _encoding(file.read(4))
-    is_first = True
-    try:
-        with path.open(encoding=encoding, newline="\n") as lines:
-            for line in lines:
-                if "\0" in line:
-                    raise UnicodeError
-                name = line.strip()
-                if name and not (is_first and name.lower() in _NAMES_HEADERS):
-                    yield name
-                is_first = is_first and not name
-    except UnicodeError:
-        # Its error names the line.
-        read_text(path)
-        raise InputError(f"{path} holds a zero byte; save it as text") from None
-
-
-def _encoding(data: bytes) -> str:
-    return next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
+    """Read one file name per line, (n,) text, read-only; a header such as ``path`` is left out."""
+    lines = (line.strip() for line in read_text(path).split("\n"))
+    names = [name for name in lines if name]
+    if names and names[0].lower() in _NAMES_HEADERS:
+        names = names[1:]
+    found = text_rows(names, str(path))
+    found.flags.writeable = False
+    return found
 
 
 def read_lines(path: Path) -> NDArray[np.str_]:

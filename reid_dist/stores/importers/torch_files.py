@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.file_rows import MemberRows, bfloat16_rows, drain, items_spanned, offset_of
 from reid_dist.stores.importers.names import is_customary
-from reid_dist.stores.importers.pickled import BFLOAT16, Entries, Pickled, Refused, Tensor, interpret, read_pickle
+from reid_dist.stores.importers.pickled import BFLOAT16, Entries, Refused, Tensor, interpret, read_pickle
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
@@ -50,7 +50,7 @@ class TensorRows(RowArray):
         self._lock = threading.Lock()
         for tensor in tensors:
             needed = (tensor.offset + items_spanned(tensor.shape, tensor.strides)) * dtype.itemsize
-            if 0 not in tensor.shape and needed > members[tensor.storage.key].file_size:
+            if 0 not in tensor.shape and needed > members[tensor.key].file_size:
                 raise StoreError(
                     f"{path} is cut short: a tensor of shape {tensor.shape} needs {needed} bytes of its storage"
                 )
@@ -59,11 +59,11 @@ class TensorRows(RowArray):
         tensors = self._tensors[start:stop]
         made = np.empty((len(tensors), *self.shape[1:]), dtype=self.dtype)
         with self._lock, self._path.open("rb") as file:
-            self._check({tensor.storage.key for tensor in tensors})
+            self._check({tensor.key for tensor in tensors})
             for at, tensor in enumerate(tensors):
                 stride = tensor.strides[0] if tensor.strides else 1
                 n_items = items_spanned(tensor.shape, tensor.strides)
-                file.seek(self._offsets[tensor.storage.key] + tensor.offset * self.dtype.itemsize)
+                file.seek(self._offsets[tensor.key] + tensor.offset * self.dtype.itemsize)
                 items = np.frombuffer(file.read(n_items * self.dtype.itemsize), dtype=self.dtype)
                 made[at] = items[:: max(1, stride)].reshape(tensor.shape) if stride else items[0]
         return made
@@ -122,11 +122,11 @@ class Tensors:
         if kinds != {Tensor}:
             return None
         tensors: list[Tensor] = items
-        if len({(tensor.shape, tensor.storage.code) for tensor in tensors}) > 1 or len(tensors[0].shape) > 1:
+        if len({(tensor.shape, tensor.code) for tensor in tensors}) > 1 or len(tensors[0].shape) > 1:
             return None
-        code = tensors[0].storage.code
-        self._refuse_repeated(len(tensors), len({(each.storage.key, each.offset) for each in tensors}))
-        storages = {tensor.storage.key: self._member(tensor) for tensor in tensors}
+        code = tensors[0].code
+        self._refuse_repeated(len(tensors), len({(each.key, each.offset) for each in tensors}))
+        storages = {tensor.key: self._member(tensor) for tensor in tensors}
         rows = TensorRows(self._path, storages, tensors, self._dtype(code))
         return bfloat16_rows(rows) if code == BFLOAT16 else rows
 
@@ -139,7 +139,7 @@ class Tensors:
         return np.dtype(self._order + ("u2" if code == BFLOAT16 else code))
 
     def _of_tensor(self, tensor: Tensor) -> RowArray:
-        dtype, member = self._dtype(tensor.storage.code), self._member(tensor)
+        dtype, member = self._dtype(tensor.code), self._member(tensor)
         offset = tensor.offset * dtype.itemsize
         if math.prod(tensor.shape) * dtype.itemsize > member.file_size:
             raise StoreError(
@@ -147,12 +147,12 @@ class Tensors:
                 f"than its storage {member.filename} holds; save it with .contiguous()"
             )
         rows = MemberRows(self._path, member, offset, tensor.shape, dtype, tensor.strides)
-        return bfloat16_rows(rows) if tensor.storage.code == BFLOAT16 else rows
+        return bfloat16_rows(rows) if tensor.code == BFLOAT16 else rows
 
     def _member(self, tensor: Tensor) -> zipfile.ZipInfo:
-        storage = self._members.get(f"{self._root}data/{tensor.storage.key}")
+        storage = self._members.get(f"{self._root}data/{tensor.key}")
         if storage is None:
-            raise StoreError(f"{self._path} is damaged: storage {tensor.storage.key[:80]} is missing")
+            raise StoreError(f"{self._path} is damaged: storage {tensor.key[:80]} is missing")
         if storage.compress_type != zipfile.ZIP_STORED:
             raise StoreError(f"{self._path}: storage {storage.filename} is compressed, which torch never does")
         return storage
@@ -189,7 +189,7 @@ def _named_rows(name: str, pairs: Mapping[str, Any]) -> _NamedRows | None:
 def _shape(value: Any) -> tuple[int, ...] | None:
     """Shape of a vector of floating numbers, or of a number; None for anything else."""
     if isinstance(value, Tensor):
-        floating = value.storage.code == BFLOAT16 or value.storage.code.startswith("f")
+        floating = value.code == BFLOAT16 or value.code.startswith("f")
         return value.shape if floating or not value.shape else None
     if isinstance(value, np.ndarray):
         return value.shape if value.dtype.kind == "f" or not value.shape else None
@@ -230,11 +230,11 @@ class _Walk:
     has no more of them than opcodes.
     """
 
-    def __init__(self, content: Pickled) -> None:
-        self._left = 4 * content.n_opcodes
+    def __init__(self, content: Any, n_opcodes: int) -> None:
+        self._left = 4 * n_opcodes
         self.leaves: dict[str, Any] = {}
         self.named: list[_NamedRows] = []
-        self._visit(content.value, "", 0)
+        self._visit(content, "", 0)
 
     def _visit(self, given: Any, name: str, depth: int) -> None:
         value = interpret(given)
@@ -310,12 +310,12 @@ def _open_torch(path: Path) -> Source:
             raise StoreError(f"{path}: {program} is compressed, which torch never does")
         root = program.removesuffix("data.pkl")
         order = archive.read(root + "byteorder").decode() if root + "byteorder" in members else "little"
-        content = read_pickle(archive.read(program), str(path))
+        content, n_opcodes = read_pickle(archive.read(program), str(path))
     tensors = Tensors(path, members, root, ">" if order == "big" else "<")
-    whole = interpret(content.value)
+    whole = interpret(content)
     if isinstance(whole, Refused):
         raise InputError(f"{path} cannot be read: it is {whole.reason}")
-    walk = _Walk(content)
+    walk = _Walk(content, n_opcodes)
     found = _named_arrays(walk.named, tensors)
     for name, value in walk.leaves.items():
         made = tensors.rows_of(value)

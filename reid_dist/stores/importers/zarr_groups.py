@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import zarr
@@ -17,11 +17,9 @@ from reid_dist.errors import InputError
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, chunked_rows, too_large_chunks
 from reid_dist.stores.importers.source import FORMATS, ComputedRows, Format, HeldRows, RowArray, Source
-from reid_dist.stores.labels import given_labels
+from reid_dist.stores.labels import NUMBERED, given_labels
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoreReader
-
-_VOCABULARIES: Final = {"pids": "pid_names", "camids": "camid_names"}
 
 
 def _features_of_store(store: StoreReader) -> RowArray:
@@ -81,14 +79,14 @@ def _shared_vocabularies(stores: Mapping[str, StoreReader]) -> dict[str, NDArray
     held = [rows.labels for rows in stores.values()]
     return {
         name: held[0][name]
-        for name in _VOCABULARIES.values()
+        for name in NUMBERED.values()
         if all(name in each and np.array_equal(each[name], held[0][name]) for each in held)
     }
 
 
 def _label_of_store(rows: StoreReader, name: str, shared: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """A label of a store: as texts where its numbers are those of texts of its own."""
-    vocabulary, values = _VOCABULARIES.get(name, ""), rows.labels[name]
+    vocabulary, values = NUMBERED.get(name, ""), rows.labels[name]
     if vocabulary not in rows.labels or vocabulary in shared:
         return values
     return np.array(given_labels(values, tuple(rows.labels[vocabulary].tolist())), np.str_)
