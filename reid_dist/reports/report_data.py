@@ -17,11 +17,11 @@ from reid_dist.core.findings import Finding
 from reid_dist.errors import InputError
 from reid_dist.metrics.metric import ByMetric, MetricFamily, headline_families
 from reid_dist.relevance.protocols import ZERO
+from reid_dist.reports.breakdown_tables import checked_breakdowns
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
 from reid_dist.reports.entry_checks import (
     checked_bounds,
-    checked_breakdowns,
     checked_confidence,
     checked_hardest,
     checked_problems,
@@ -212,6 +212,13 @@ class ReportData(DocumentReport):
         """Name of the run (without one, its stages), date, version, digest and command."""
         stages = [self.protocol, self.distance, self.expand, self.rerank]
         return make_heading(self.run, stages, self.environment, self.result_digest)
+
+    @property
+    def is_one_set(self) -> bool:
+        """Whether query and gallery are the same rows."""
+        sides = [self.inputs.get(side) for side in ("query", "gallery")]
+        digests = [side.get("content_digest") for side in sides if isinstance(side, Mapping)]
+        return len(digests) == len(sides) and digests[0] is not None and digests[0] == digests[1]
 
     @property
     def n_identities(self) -> int | None:

@@ -554,37 +554,25 @@ def test_a_chart_has_the_rates_and_intervals_of_the_table():
     found = operating_points(query, gallery, protocol=protocol, prior=0.2, thresholds=edges[1:])
     assert found.counts["n_non_mated"] == 2
     charts = operating_section(found.to_dict())["charts"]
-    shown_rates = charts[2]["table"]
-    rate_heads = [column.head for column in shown_rates.columns]
-    rates = {
-        row[0].text: {head: cell.text for head, cell in zip(rate_heads, row, strict=True)}
-        for row in shown_rates.cells()
-    }
+    shown = charts[2].table
+    edge_texts = [cell.text for cell in shown.column("threshold")]
+    rates = {name: dict(zip(edge_texts, shown.column(name), strict=True)) for name in ("FPIR", "precision")}
     points = point_table(found.to_dict())
-    heads = [column.head for column in points.columns]
-    of_points = {
-        cells[1].text: {
-            head: [cell.text, cell.ends.text if cell.ends is not None else "-"]
-            for head, cell in zip(heads[2:], cells[2:], strict=True)
-        }
-        for cells in points.cells()
-    }
-    for edge in edges[1:]:
-        shown, (rate, ends) = rates[f"{edge:.6g}"], of_points[f"{edge:.6g}"]["FPIR"]
-        assert (shown["FPIR"], shown.get("FPIR, interval in %", "-")) == (rate, ends)
-        assert [shown["precision"], shown["precision, interval in %"]] == of_points[f"{edge:.6g}"]["precision"]
-    assert rates[f"{edges[-1]:.6g}"]["FPIR"] == "50 %"
+    thresholds = [cell.text for cell in points.column("threshold")]
+    for name, cells in rates.items():
+        at_points = dict(zip(thresholds, points.column(name), strict=True))
+        assert [cells[f"{edge:.6g}"] for edge in edges[1:]] == [at_points[f"{edge:.6g}"] for edge in edges[1:]]
+    assert rates["FPIR"][f"{edges[-1]:.6g}"].text == "50 %"
     for chart, upright, n_columns in zip(charts, (True, True, False, False, False), (2, 2, 2, 2, 1), strict=True):
-        bands = [layer for layer in chart["chart"].layers if isinstance(layer, Band)]
+        bands = [layer for layer in chart.chart.layers if isinstance(layer, Band)]
         assert {band.upright for band in bands} == {upright}
-        assert sum("interval" in column.head for column in chart["table"].columns) >= n_columns
-    precision = next(layer for layer in charts[2]["chart"].layers if isinstance(layer, Line))
-    assert [f"{100 * value:.4g} %" for value in precision.y[1:]] == [
-        rates[f"{edge:.6g}"]["precision"] for edge in edges[1:]
-    ]
+        columns = zip(*chart.table.cells(), strict=True)
+        assert sum(any(cell.ends is not None for cell in column) for column in columns) >= n_columns
+    precision = next(layer for layer in charts[2].chart.layers if isinstance(layer, Line))
+    assert precision.y[1:].tolist() == [rates["precision"][f"{edge:.6g}"].value for edge in edges[1:]]
     plain = operating_section(operating_points(query, gallery, protocol=protocol, confidence=None).to_dict())["charts"]
-    assert not any("interval" in column.head for chart in plain for column in chart["table"].columns)
-    assert not any(isinstance(layer, Band) for chart in plain for layer in chart["chart"].layers)
+    assert not any(cell.ends for chart in plain for row in chart.table.cells() for cell in row)
+    assert not any(isinstance(layer, Band) for chart in plain for layer in chart.chart.layers)
 
 
 @pytest.mark.slow

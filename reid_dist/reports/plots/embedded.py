@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 from urllib.parse import quote
 
 import jinja2
@@ -13,6 +14,16 @@ from markupsafe import Markup
 from reid_dist.reports.plots.chart import COLOURS, DASHES, Chart
 from reid_dist.reports.plots.chart_svg import draw
 from reid_dist.reports.plots.heat import HeatMap
+from reid_dist.reports.tabular.table import Table
+
+
+class Figure(NamedTuple):
+    """A chart of a page, with its caption and a table of some of its values."""
+
+    chart: Chart | HeatMap
+    caption: str
+    table: Table | None = None
+
 
 _RULE = re.compile(r"^(\.plot[^{]*)\{([^}]*)\}$", re.MULTILINE)
 _VARIABLE = re.compile(r"--([\w-]+): ([^;]+);")
