@@ -77,19 +77,6 @@ def test_other_features_over_the_same_labels_are_asked_about() -> None:
         assert "models_of_one_set" not in codes(average_runs(changed))
 
 
-def test_every_run_has_the_weight_one() -> None:
-    few, many = run([1.0], [1]), run(np.zeros(99), np.arange(99))
-    assert of(average_runs([few, many]), "mAP").mean == 0.5
-
-
-def test_metrics_by_name_and_from_values_per_query() -> None:
-    reports = runs(3)
-    average = average_runs(reports, metrics=["mINP", "mAP"])
-    assert [metric.name for metric in average.metrics] == ["mINP", "mAP"]
-    assert of(average, "mINP").mean == pytest.approx(of(average, "mAP").mean / 2)
-    assert of(average_runs(reports, metrics="mINP"), "mINP") == of(average, "mINP")
-
-
 def test_a_metric_that_some_runs_have() -> None:
     reports = runs(3)
     reports[1] = replace(reports[1], metrics=reports[1].metrics | {"EER": 0.25})
@@ -152,13 +139,6 @@ def test_different_conventions_are_refused_by_name(changes: dict[str, Any], word
     assert of(average, "mAP").values == of(average_runs(runs(3)), "mAP").values
 
 
-def test_definitions_of_other_metrics_may_differ() -> None:
-    reports = runs(3, definitions={"TAR@FAR=0.01": "another rate"})
-    assert average_runs(reports, metrics="mAP").conditions == ()
-    with pytest.raises(InputError, match=r"definition of TAR@FAR=0\.01: .*, another rate in run 3"):
-        average_runs(reports)
-
-
 def test_every_difference_is_named_with_the_runs() -> None:
     reports = runs(6)
     reports[1] = replace(reports[1], distance={"name": "euclidean"})
@@ -188,20 +168,12 @@ def test_inputs_and_wording_may_differ(changes: dict[str, Any]) -> None:
     assert average.conditions == average.notes == ()
 
 
-def test_a_run_that_is_given_twice_is_noted() -> None:
-    one, two, three = runs(3)
+def test_runs_given_twice_and_versions_are_noted() -> None:
+    one, two, three = runs(3, environment={"reid_dist": "0.2.0"})
+    versions = [("0.1.0", ["run 1", "run 2", "run 3", "run 5"]), ("0.2.0", ["run 4"])]
     assert average_runs([one, two, one, three, one]).notes == (
         caution("same_result", runs=["run 1", "run 3", "run 5"]),
-    )
-
-
-def test_versions_are_noted() -> None:
-    assert average_runs(runs(3, environment={"reid_dist": "0.2.0"})).notes == (
-        info(
-            "several_versions",
-            what="version of reid_dist",
-            values=[("0.1.0", ["run 1", "run 2"]), ("0.2.0", ["run 3"])],
-        ),
+        info("several_versions", what="version of reid_dist", values=versions),
     )
 
 

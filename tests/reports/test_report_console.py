@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import math
 from collections.abc import Callable
 
 import pytest
@@ -25,42 +24,6 @@ def test_eighty_columns_without_codes(report: Report, full_report: Report, monke
     assert {line.split()[0] for line in text.splitlines() if line.strip()} >= {*full_report.metrics, "mAP@7"}
 
 
-def test_every_value_has_its_convention_beside_it(report: Report) -> None:
-    lines = printed(report).splitlines()
-    (average,) = (line for line in lines if line.split()[:1] == ["mAP"])
-    assert f"{100 * report.metrics['mAP']:.2f} %" in average
-    assert "rectangle rule, all positives" in average
-    for name in report.metrics:
-        (line,) = (line for line in lines if line.split()[:1] == [name])
-        assert len(line.split()) > 4, f"{name} has no words"
-
-
-def test_counts_and_conventions_are_printed(report: Report) -> None:
-    text = " ".join(printed(report).split())
-    for words in (
-        "1,950 valid of 2,000",
-        "invalid: no_positive_in_gallery",
-        "invalid query: left out of every mean",
-        "15,913 rows, 2,793 junk for every query",
-        "78,123 junk",
-        "market1501: another camera must see the person again",
-        "cosine: 1 - <x, y>",
-        "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)",
-        "distance, then gallery row",
-        report.result_digest[:16],
-        "counts 11.3 s",
-        "exactly the same distance",
-    ):
-        assert words in text
-
-
-def test_definitions_of_the_report_precede_those_of_the_metrics(make_report: Callable[..., Report]) -> None:
-    report = make_report(n_query=5, n_invalid=0, metrics={"mAP": 0.5, "odd": 0.5}, definitions={"mAP": "as we say"})
-    assert "as we say" in printed(report)
-    assert "rectangle rule" not in printed(report)
-    assert "odd" in printed(report)
-
-
 def test_brackets_are_no_markup(make_report: Callable[..., Report]) -> None:
     report = make_report(
         n_query=5,
@@ -74,13 +37,6 @@ def test_brackets_are_no_markup(make_report: Callable[..., Report]) -> None:
         assert words in text
 
 
-def test_an_undefined_value_is_printed_as_undefined(make_report: Callable[..., Report]) -> None:
-    report = make_report(n_query=5, n_invalid=0, metrics={"mAP": math.nan, "EER_threshold": 0.3125})
-    lines = printed(report).splitlines()
-    assert any("mAP" in line and "undefined" in line for line in lines)
-    assert any("EER_threshold" in line and "0.3125" in line and "%" not in line for line in lines)
-
-
 def test_a_stream_of_few_characters_is_no_error(make_report: Callable[..., Report]) -> None:
     report = make_report(n_query=5, n_invalid=0, notes=[info("text", text="good \N{UNION} ok")])
     raw = io.BytesIO()
@@ -90,11 +46,6 @@ def test_a_stream_of_few_characters_is_no_error(make_report: Callable[..., Repor
     text = raw.getvalue().decode("ascii")
     assert "good ? ok" in text
     assert "----" in text
-
-
-def test_standard_output_by_default(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
-    print_report(report)
-    assert capsys.readouterr().out == printed(report)
 
 
 def test_intervals_are_printed_beside_values(full_report: Report) -> None:

@@ -23,7 +23,7 @@ from reid_dist.errors import (
     StoreExistsError,
     StoreNotFoundError,
 )
-from reid_dist.reports import Report, report_files
+from reid_dist.reports import Report
 from reid_dist.reports.documents import with_digest
 
 FILES = {"report.json", "report.html", "per_query.npz", "per_query.parquet", "topk.npz"}
@@ -64,23 +64,6 @@ def test_save_then_load_gives_everything_back(kind: str, request: pytest.Fixture
     assert math.isnan(loaded.per_query["AP"][report.per_query["reason"] != ""][0])
 
 
-def test_arrays_open_without_pickle(saved: Path, small_report: Report) -> None:
-    with np.load(saved / "per_query.npz", allow_pickle=False) as archive:
-        assert set(archive.files) >= {"AP", "AP_trapezoid", "INP", "first_rank", "n_relevant", "reason"}
-        np.testing.assert_array_equal(archive["AP"], small_report.per_query["AP"])
-    with np.load(saved / "topk.npz", allow_pickle=False) as archive:
-        assert archive["index"].shape == (40, 4)
-        assert archive["junk"].dtype == np.bool_
-
-
-def test_parquet_holds_the_same_columns(saved: Path, small_report: Report) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is optional")
-    table = parquet.read_table(saved / "per_query.parquet")
-    assert table.column_names == list(small_report.per_query)
-    np.testing.assert_array_equal(table["AP"].to_numpy(), small_report.per_query["AP"])
-    assert table["reason"].to_pylist() == small_report.per_query["reason"].tolist()
-
-
 def test_parquet_columns_of_every_type(make_report: Callable[..., Report], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is optional")
     n = 11
@@ -103,25 +86,6 @@ def test_no_parquet_where_pyarrow_is_missing(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert listing(small_report.save(tmp_path / "out")) == FILES - {"per_query.parquet"}
-
-
-def test_equal_reports_give_equal_bytes(make_report: Callable[..., Report], tmp_path: Path) -> None:
-    one, other = (make_report(n_query=40, n_invalid=3, k=4).save(tmp_path / name) for name in ("one", "other"))
-    for name in FILES - {"per_query.parquet"}:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
-def test_a_column_may_have_any_name(make_report: Callable[..., Report], tmp_path: Path) -> None:
-    plain = make_report(n_query=3, n_invalid=0, k=None)
-    columns = {"file": np.arange(3), "allow_pickle": np.arange(3), "TAR@FAR=0.1": np.zeros(3), "": np.ones(3)}
-    named = make_report(n_query=3, n_invalid=0, k=None, per_query={**plain.per_query, **columns})
-    assert set(Report.load(named.save(tmp_path / "out")).per_query) == {*plain.per_query, *columns}
-
-
-def test_modes_follow_the_umask(saved: Path) -> None:
-    mask = os.umask(0)
-    os.umask(mask)
-    assert {(saved / name).stat().st_mode & 0o777 for name in FILES} == {0o666 & ~mask}
 
 
 def test_an_occupied_directory_is_refused_and_left_alone(small_report: Report, tmp_path: Path) -> None:
@@ -287,15 +251,3 @@ def test_a_flipped_bit_never_changes_a_number(saved: Path, small_report: Report,
         except DamagedStoreError:
             refused += 1
     assert refused > len(content) / 23 / 2
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "metrics": 3}', "\udcff"])
-def test_a_file_that_is_no_document_is_refused(saved: Path, text: str) -> None:
-    (saved / "report.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(StoreError):
-        Report.load(saved)
-
-
-def test_refuse_occupied_accepts_what_save_accepts(tmp_path: Path) -> None:
-    assert report_files.refuse_occupied(tmp_path) == tmp_path
-    assert report_files.refuse_occupied(str(tmp_path / "missing")) == tmp_path / "missing"

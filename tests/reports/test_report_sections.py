@@ -48,22 +48,6 @@ def test_every_metric_has_its_interval_and_its_values_with_ties_settled(page: st
     assert "the value lies within these bounds" in words
 
 
-def test_resampled_queries_and_identities_have_different_texts(make_report: Callable[..., Report]) -> None:
-    given = confidence(["mAP"]) | {"unit": "query", "level": 0.9}
-    text = Page(make_report(n_query=5, n_invalid=0, confidence=given).to_html()).text
-    assert "90 % confidence intervals" in text
-    assert "resamples of the queries (each on its own)" in text
-    assert "identities" not in text.split("resamples of")[1][:60]
-
-
-def test_a_plain_report_has_no_empty_columns_or_sections(report: Report) -> None:
-    text = report.to_html()
-    (table,) = tables(section(text, "metrics"))
-    assert table[0] == ["metric", "value", "convention"]
-    for name in ("breakdowns", "verification", "pictures"):
-        assert f'id="{name}"' not in text
-
-
 def test_headlines_have_words_in_place_of_formulas(make_report: Callable[..., Report]) -> None:
     def cards(report: Report) -> dict[str, str]:
         card = r'<div class="card">\s*<dt>(.*?)</dt>.*?<dd class="why">(.*?)</dd>'
@@ -78,22 +62,6 @@ def test_headlines_have_words_in_place_of_formulas(make_report: Callable[..., Re
     assert cards(other)["mAP"] == "items are groups"
     # The number of valid queries is there where some are not.
     assert cards(make_report(n_query=50, n_invalid=5))["Valid queries"] == "of 50 (90.0 %)"
-
-
-def test_what_follows_the_pictures_is_folded(report: Report, make_report: Callable[..., Report]) -> None:
-    folded = {}
-    for name, each in (("some", report), ("all", make_report(n_query=5, n_invalid=0))):
-        found = re.findall(r'<details class="fold"( open)?>\s*<summary><h2 id="(\w+)">', each.to_html())
-        folded[name] = {place: not is_open for is_open, place in found}
-    assert folded["all"] == dict.fromkeys(("counts", "conventions", "inputs", "run"), True)
-    # Why queries are invalid is open.
-    assert folded["some"] == folded["all"] | {"counts": False}
-
-
-def test_parameters_are_not_repeated(make_report: Callable[..., Report]) -> None:
-    part = Page(make_report(n_query=5, n_invalid=0).to_html()).text.casefold().partition("what the numbers mean")[2]
-    for words in ("another camera must see the person again", "same pid, other camid", "distance, then gallery row"):
-        assert part.count(words) == 1
 
 
 def test_a_bounded_metric_is_no_number(make_report: Callable[..., Report]) -> None:
@@ -205,15 +173,6 @@ def test_the_distractor_curve_keeps_its_gap(page: str) -> None:
     assert table[-2:] == [["100,000", "-", "85.00"], ["1,000,000", "51.00", "80.00"]]
 
 
-def test_a_narrow_span_of_sizes_is_linear(make_report: Callable[..., Report]) -> None:
-    table = {"order": "stored", "seed": 0, "n_rows": [500, 1000, 2000], "mAP": [0.5, 0.4, 0.2]}
-    part = section(make_report(n_query=5, n_invalid=0, breakdowns={"gallery_size": table}).to_html(), "breakdown-0")
-    assert "in the order of the store" in part
-    assert "axis is linear" in part
-    x = [place for place, _ in line_points(part)]
-    assert x[2] - x[1] == pytest.approx(2 * (x[1] - x[0]), abs=0.2)
-
-
 def test_verification_is_counted_and_explained(page: str) -> None:
     part = section(page, "verification")
     thresholds, counts, points, again = tables(part)
@@ -284,14 +243,6 @@ def test_conventions_in_words(
     subjects = [row[0] for row in table]
     assert {"Protocol", "Distance", "Ties", "CMC", "Re-ranking", "Query expansion"} <= set(subjects)
     assert "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)" in shown
-
-
-def test_advice_for_lists_differs_from_advice_for_labels(make_report: Callable[..., Report]) -> None:
-    plain = make_report(n_query=50, n_invalid=5)
-    assert "both use the same identity numbers" in plain.to_html()
-    listed = dataclasses.replace(plain, protocol={"name": "oxford", "ground_truth": {"entries": {"good": 3}}})
-    assert "The ground truth lists no relevant row" in listed.to_html()
-    assert "number their identities alike" not in listed.to_html()
 
 
 def test_no_text_of_a_breakdown_becomes_markup(make_report: Callable[..., Report]) -> None:
