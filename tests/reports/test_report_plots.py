@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import itertools
 import math
 import re
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pages import assert_drawn_inside, line_points
 
+from reid_dist.core.formatting import compact, rate
 from reid_dist.reports.plots.chart import (
     COLOURS,
     Band,
@@ -33,6 +36,7 @@ from reid_dist.reports.plots.chart_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, 
 from reid_dist.reports.plots.curve_charts import (
     det_chart,
     distractor_chart,
+    distractor_scale,
     precision_recall_chart,
     rank_chart,
     roc_chart,
@@ -126,6 +130,13 @@ def test_every_distractor_curve_is_drawn_inside(sizes: list[int], data: st.DataO
         assert ends.y.tolist() == ([known[0], known[-1]] if len(known) > 1 else known)
 
 
+def test_the_scale_follows_the_span() -> None:
+    assert distractor_scale([1000, 9999]) == "linear"
+    assert distractor_scale([1000, 10_000]) == "logarithmic"
+    assert distractor_scale([0, 10**9]) == "linear"  # zero has no logarithm
+    assert distractor_scale([]) == "linear"
+
+
 def test_several_runs_share_axes_and_keep_their_style_in_every_chart() -> None:
     far = np.array([0.001, 0.01, 0.1, 1.0])
     tars = {
@@ -210,6 +221,19 @@ def heat_map(queries: Sequence[int | str], galleries: Sequence[int | str], value
     return HeatMap(metric="mAP", query_camids=queries, gallery_camids=galleries, values=values, n_valid=n_valid)
 
 
+@pytest.mark.parametrize("columns", [1, 3, 9, 10, 32])
+def test_heat_maps_of_every_width(columns: int) -> None:
+    values = np.linspace(0, 1, 2 * columns).reshape(2, columns).tolist()
+    shown = heat_map([1, 2], list(range(columns)), values)
+    svg = str(shown.to_svg())
+    assert_drawn_inside(svg)
+    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
+    assert width == 440 if columns <= 9 else width > 440
+    assert svg.count("<rect") == 2 * columns
+    rows = list(csv.DictReader(io.StringIO(shown.to_csv())))
+    assert [float(row["mAP"]) for row in rows] == np.ravel(values).tolist()
+
+
 NAMES = ["attic", "bridge", "a camera with a long name", "W" * 30, "door"]
 
 
@@ -230,6 +254,12 @@ def test_heat_maps_of_cameras_with_names(columns: int) -> None:
     assert len(places) == columns
     for (here, left), (there, right) in itertools.pairwise(places):
         assert there - here >= 6.5 * (len(left) + len(right)) / 2, (left, right)
+
+
+def test_equal_cells_have_one_colour() -> None:
+    svg = str(heat_map([1], [1, 2], [[0.5, 0.5]]).to_svg())
+    assert len(set(re.findall(r'fill-opacity="([\d.]+)"', svg))) == 1
+    assert heat_map([1], [1], [[None]]).title == ""
 
 
 @pytest.mark.parametrize("curve", [np.linspace(0.9, 0.1, 50), np.linspace(0.1, 0.9, 50), np.full(30, 0.05)])
@@ -280,6 +310,20 @@ def test_thinning_keeps_the_ends(n_points: int) -> None:
     assert kept[0] == 0
     assert kept[-1] == n_points - 1
     assert len(kept) == min(n_points, 400)
+
+
+def test_small_rates_are_written_out() -> None:
+    assert [rate(value) for value in (1e-6, 1e-10, 0.001, 0.7079, 1.0, 0.0, math.nan)] == [
+        "0.0001 %", "0.00000001 %", "0.1 %", "70.79 %", "100 %", "0 %", "undefined",
+    ]  # fmt: skip
+    assert [compact(value) for value in (0, 999, 1000, 1500, 2_000_000, 10**9)] == [
+        "0",
+        "999",
+        "1k",
+        "1.5k",
+        "2M",
+        "1G",
+    ]
 
 
 def test_intervals_and_bounds_in_the_unit_of_their_metric() -> None:
