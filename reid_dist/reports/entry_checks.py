@@ -8,7 +8,7 @@ those read from ``report.json``.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from reid_dist.errors import InputError
@@ -44,24 +44,6 @@ def checked_bounds(bounds: Mapping[str, Any]) -> dict[str, list[float]]:
     for name, ends in checked.items():
         require_ordered_pair("bounds", name, ends)
     return checked
-
-
-def checked_problems(problems: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return likely errors of the data as plain values."""
-    if problems is None:
-        return None
-    kinds = ("suspects", "duplicates", "identities")
-    checked = described("data_problems", problems, (*kinds, *(f"n_{kind}" for kind in kinds), "cameras"))
-    require_counts("data_problems", [(f"n_{kind}", checked[f"n_{kind}"]) for kind in kinds])
-    return checked
-
-
-def checked_hardest(hardest: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the hardest queries with their nearest relevant items as plain values."""
-    found = [described("hardest", each, ("query", "gallery", "rank", "distance", "pids")) for each in hardest]
-    for each in found:
-        require_counts("hardest", [(name, each[name]) for name in ("query", "gallery", "rank")])
-    return found
 
 
 def checked_verification(verification: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -19,12 +19,10 @@ from reid_dist.metrics.metric import ByMetric, MetricFamily, headline_families
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.breakdown_tables import checked_breakdowns
 from reid_dist.reports.digest import result_digest
-from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
+from reid_dist.reports.documents import DocumentReport, plain, require_digest, restored_number
 from reid_dist.reports.entry_checks import (
     checked_bounds,
     checked_confidence,
-    checked_hardest,
-    checked_problems,
     checked_run,
     checked_verification,
 )
@@ -187,16 +185,20 @@ class ReportData(DocumentReport):
             raise InputError(f"topk holds {len(self.topk.index)} lists for {n_query} queries")
         if self.topk is not None and self.topk.names is not self.names:
             object.__setattr__(self, "topk", replace(self.topk, names=self.names))
-        object.__setattr__(self, "metrics", ByMetric({name: float(value) for name, value in self.metrics.items()}))
-        object.__setattr__(self, "curves", curves)
-        object.__setattr__(self, "per_query", per_query)
-        object.__setattr__(self, "confidence", checked_confidence(self.confidence, self.metrics))
-        object.__setattr__(self, "bounds", ByMetric(checked_bounds(self.bounds)))
-        object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
-        object.__setattr__(self, "verification", checked_verification(self.verification))
-        object.__setattr__(self, "data_problems", checked_problems(self.data_problems))
-        object.__setattr__(self, "hardest", checked_hardest(self.hardest))
-        object.__setattr__(self, "run", checked_run(self.run))
+        checked = {
+            "metrics": ByMetric({name: float(value) for name, value in self.metrics.items()}),
+            "curves": curves,
+            "per_query": per_query,
+            "confidence": checked_confidence(self.confidence, self.metrics),
+            "bounds": ByMetric(checked_bounds(self.bounds)),
+            "breakdowns": checked_breakdowns(self.breakdowns),
+            "verification": checked_verification(self.verification),
+            "data_problems": plain(self.data_problems),
+            "hardest": plain(self.hardest),
+            "run": checked_run(self.run),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @cached_property
     def result_digest(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from markupsafe import Markup
 
 from reid_dist.core.formatting import integer, percent, shortened
 from reid_dist.reports.plots.chart_svg import WIDTH, at, nothing, svg, text
-from reid_dist.reports.tabular.csv_text import write_csv_table
+from reid_dist.reports.tabular.csv_text import csv_table
 
 _LEFT, _TOP, _EDGE = 58, 48, 6
 _ROW = 30
@@ -69,9 +68,7 @@ class HeatMap:
             for query, values, counts in zip(self.query_camids, self.values, self.n_valid, strict=True)
             for gallery, value, n in zip(self.gallery_camids, values, counts, strict=True)
         ]
-        table = io.StringIO()
-        write_csv_table(("query camera", "gallery camera", self.metric, "valid queries"), rows, table)
-        return table.getvalue()
+        return csv_table(("query camera", "gallery camera", self.metric, "valid queries"), rows)
 
     def to_svg(self) -> Markup:
         """Return the drawing, with values in percent."""
