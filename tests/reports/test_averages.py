@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import run
+from made_runs import of, run
 from scipy.special import stdtrit
 from support.noted import codes
 
 from reid_dist import Report
 from reid_dist.core.findings import caution, info
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.reports.averages import MetricAverage, RunAverage, average_runs
+from reid_dist.reports.averages import average_runs
 
 
 def runs(n: int, **changes: Any) -> list[Report]:
@@ -26,10 +26,6 @@ def runs(n: int, **changes: Any) -> list[Report]:
         ap = np.random.default_rng(number).random(6 + number)
         made.append(run(ap, np.arange(len(ap)), **(changes if number == n - 1 else {})))
     return made
-
-
-def of(average: RunAverage, name: str) -> MetricAverage:
-    return next(metric for metric in average.metrics if metric.name == name)
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
@@ -210,3 +206,10 @@ def test_json_reads_back_to_the_same_bits() -> None:
 def test_mistakes_are_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         average_runs(**{"reports": runs(2), **arguments})
+
+
+def test_definitions_of_other_metrics_may_differ() -> None:
+    reports = runs(3, definitions={"TAR@FAR=0.01": "another rate"})
+    assert average_runs(reports, metrics="mAP").conditions == ()
+    with pytest.raises(InputError, match=r"definition of TAR@FAR=0\.01: .*, another rate in run 3"):
+        average_runs(reports)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import http.client
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 from browsed_runs import serving
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import Report
 from reid_dist.errors import InputError
 from reid_dist.reports.browse import ListServer, Site, open_subject
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ListServer]:
-    rng = np.random.default_rng(2)
-    query, gallery = (
-        FeatureSet.from_arrays(rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, 3, n), np.arange(n) % 2)
-        for n in (12, 30)
-    )
-    with serving(Site(open_subject(evaluate(query, gallery, topk=4)))) as made:
+def server(make_report: Callable[..., Report]) -> Iterator[ListServer]:
+    with serving(Site(open_subject(make_report(n_query=12, n_invalid=0, k=4)))) as made:
         yield made
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import run
+from made_runs import of, run
 from support.noted import codes, values_of
 from support.refusals import in_full
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.protocols import ZERO
-from reid_dist.reports.comparison import Comparison, MetricComparison, Untested, compare
+from reid_dist.reports.comparison import Untested, compare
 from reid_dist.reports.comparison.paired import pair_values
 
 NAN = float("nan")
@@ -24,10 +24,6 @@ NAN = float("nan")
 
 def changed_inputs(report: Report, side: str, **fields: Any) -> dict[str, Any]:
     return {"inputs": report.inputs | {side: report.inputs[side] | fields}}
-
-
-def of(comparison: Comparison, name: str) -> MetricComparison:
-    return next(metric for metric in comparison.metrics if metric.name == name)
 
 
 # Values on a coarse grid, so that ties and zero differences are many.
@@ -366,3 +362,20 @@ def test_the_spec_of_runs_decides_whether_they_compare_and_not_their_words() -> 
     assert compare(earlier, done, n_resamples=100).conditions == ()
     with pytest.raises(InputError, match=r"protocol\.junk: .* in other words in the candidate"):
         compare(earlier, reworded)
+
+
+def test_labels_without_a_digest_are_not_equal() -> None:
+    old = [
+        run(report.per_query["AP"], report.per_query["pid"], **changed_inputs(BASE, "gallery", labels_digest=None))
+        for report in (BASE, LIKE)
+    ]
+    with pytest.raises(InputError, match="labels of the gallery set: not recorded in the baseline, not recorded"):
+        compare(*old)
+
+
+def test_other_labels_are_a_condition_and_other_features_an_option() -> None:
+    changes = changed_inputs(BASE, "gallery", labels_digest="l1", content_digest="c1")
+    other = like(**changes)
+    found = compare(BASE, other, allow_different=True, n_resamples=100)
+    assert [difference.what for difference in found.conditions] == ["labels of the gallery set"]
+    assert [difference.what for difference in found.options] == ["gallery.content_digest"]

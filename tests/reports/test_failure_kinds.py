@@ -107,3 +107,14 @@ def test_without_labels_cameras_or_relevance() -> None:
     assert [name for name in ALL if name not in without] == ["same_camera"]
     assert without["look_alike"][0]
     assert find_failures(TopK(index=topk.index, distance=topk.distance), valid, labels) == {}
+
+
+@pytest.mark.parametrize(
+    ("cameras", "expected"),
+    [([2, 2, 2, 2, 2], False), ([2, 2, 2, 3, 2], True), ([-1, -1, -1, -1, -1], False), ([-1, 2, 2, 2, 2], False),
+     ([-1, 2, -1, 3, -1], True)],
+)  # fmt: skip
+def test_one_identity_in_two_known_cameras_is_suspect(cameras: list[int], expected: bool) -> None:
+    gallery = [(7, camera) for camera in cameras]
+    topk, labels = made([[(row, "wrong", 1.0 + row) for row in range(5)]], [(1, 9)], gallery)
+    assert find_failures(topk, np.array([True]), labels)["label_suspect"][0] == expected

@@ -138,3 +138,15 @@ def test_few_identities_are_said_once(make_report: Make) -> None:
     # So few that the means are an alarm.
     alarm = made(make_report, n_valid=100, n_query=100, n_identities=3, notes=few_units(3))
     assert [each.severity for each in alarm.findings] == ["warning", "caution"]
+
+
+def test_queries_that_count_as_zero_have_their_own_text(make_report: Make) -> None:
+    plain = make_report(n_query=100, n_invalid=70)
+    report = make_report(
+        n_query=100,
+        n_invalid=70,
+        protocol={**plain.protocol, "invalid_query": "counts as 0"},
+        per_query={**plain.per_query, "pid": np.arange(100)},
+    )
+    assert "the others count as 0" in words_of(report)
+    assert "100 identities" in words_of(report)

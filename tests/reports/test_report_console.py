@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 from collections.abc import Callable
 
 import pytest
@@ -86,3 +87,43 @@ def test_a_breakdown_without_values_has_a_line_too(report: Report) -> None:
     empty = {"camid": [1], "n_query": [3], "n_valid": [0], "mAP": [None]}
     text = printed(dataclasses.replace(report, breakdowns={"camera": empty}))
     assert "1 group (report.json: breakdowns.camera" in " ".join(text.split())
+
+
+def test_counts_and_conventions_are_printed(report: Report) -> None:
+    text = " ".join(printed(report).split())
+    for words in (
+        "1,950 valid of 2,000",
+        "invalid: no_positive_in_gallery",
+        "invalid query: left out of every mean",
+        "15,913 rows, 2,793 junk for every query",
+        "78,123 junk",
+        "market1501: another camera must see the person again",
+        "cosine: 1 - <x, y>",
+        "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)",
+        "distance, then gallery row",
+        report.result_digest[:16],
+        "counts 11.3 s",
+        "exactly the same distance",
+    ):
+        assert words in text
+
+
+def test_rates_of_nothing_have_their_reason(make_report: Callable[..., Report]) -> None:
+    counted = {"n_mated": 5, "n_non_mated": 0, "thresholds": {}}
+    metrics = {"mAP": 0.5, "DIR@FAR=0.01": math.nan}
+    for verification, n_notes in ((counted, 1), (counted | {"n_non_mated": 3}, 0)):
+        report = make_report(n_query=5, n_invalid=0, metrics=metrics, verification=verification)
+        notes = [note for note in report.tables()[0].notes if note.name == "undefined"]
+        assert [(note.needed, str(note.text).partition(":")[0]) for note in notes] == [(True, "DIR@FAR=0.01")] * n_notes
+
+
+def test_one_set_is_noted_and_no_junk_is_no_number(make_report: Callable[..., Report]) -> None:
+    plain = make_report(n_query=5, n_invalid=0)
+    inputs = {side: {**described, "content_digest": "c"} for side, described in plain.inputs.items()}
+    one = dataclasses.replace(plain, inputs=inputs, counts={**plain.counts, "n_junk": 0, "n_junk_rows": 0})
+    assert (plain.is_one_set, one.is_one_set) == (False, True)
+    for report in (plain, one):
+        assert ("query and gallery are one set" in printed(report)) == report.is_one_set
+        assert ("Query and gallery are one set." in report.to_html()) == report.is_one_set
+    assert "0 junk" not in printed(one)
+    assert "no junk" in printed(one)

@@ -180,39 +180,30 @@ def test_a_file_in_the_place_of_the_directory(small_report: Report, tmp_path: Pa
         assert "\n" not in str(caught.value)
 
 
-def test_a_uri_is_refused(small_report: Report) -> None:
+def test_nothing_to_load_and_no_place_to_save(small_report: Report, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="local directory"):
         small_report.save("s3://bucket/out")
-
-
-def test_nothing_to_load(tmp_path: Path) -> None:
     for directory in (tmp_path, tmp_path / "missing"):
         with pytest.raises(StoreNotFoundError, match="no report"):
             Report.load(directory)
 
 
-def test_a_changed_metric_with_a_digest_written_anew_is_found(saved: Path) -> None:
-    document = json.loads((saved / "report.json").read_text())
-    document["metrics"]["mAP"] = math.nextafter(document["metrics"]["mAP"], 1)
-    (saved / "report.json").write_text(json.dumps(with_digest(document)))
-    with pytest.raises(DamagedStoreError, match="result digest"):
-        Report.load(saved)
-
-
-def test_a_changed_column_is_found(saved: Path, small_report: Report) -> None:
+@pytest.mark.parametrize("place", ["metric", "column", "neighbour"])
+def test_a_changed_value_is_found(saved: Path, small_report: Report, place: str) -> None:
+    """Also where the digest of the document is written anew."""
     columns = {name: array.copy() for name, array in small_report.per_query.items()}
-    columns["n_relevant"][7] += 1
-    np.savez(saved / "per_query.npz", **columns)
-    with pytest.raises(DamagedStoreError, match="result digest"):
-        Report.load(saved)
-
-
-def test_a_changed_neighbour_is_found(saved: Path, small_report: Report) -> None:
-    assert small_report.topk is not None
-    arrays = {name: array.copy() for name, array in small_report.topk.arrays.items()}
-    arrays["index"][0, 0] += 1
-    np.savez(saved / "topk.npz", **arrays)
-    with pytest.raises(DamagedStoreError, match="topk digest"):
+    lists = {name: array.copy() for name, array in small_report.topk.arrays.items()}
+    if place == "metric":
+        document = json.loads((saved / "report.json").read_text())
+        document["metrics"]["mAP"] = math.nextafter(document["metrics"]["mAP"], 1)
+        (saved / "report.json").write_text(json.dumps(with_digest(document)))
+    elif place == "column":
+        columns["n_relevant"][7] += 1
+        np.savez(saved / "per_query.npz", **columns)
+    else:
+        lists["index"][0, 0] += 1
+        np.savez(saved / "topk.npz", **lists)
+    with pytest.raises(DamagedStoreError, match="topk digest" if place == "neighbour" else "result digest"):
         Report.load(saved)
 
 
@@ -251,3 +242,16 @@ def test_a_flipped_bit_never_changes_a_number(saved: Path, small_report: Report,
         except DamagedStoreError:
             refused += 1
     assert refused > len(content) / 23 / 2
+
+
+def test_equal_reports_give_equal_bytes(make_report: Callable[..., Report], tmp_path: Path) -> None:
+    one, other = (make_report(n_query=40, n_invalid=3, k=4).save(tmp_path / name) for name in ("one", "other"))
+    for name in FILES - {"per_query.parquet"}:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "metrics": 3}', "\udcff"])
+def test_a_file_that_is_no_document_is_refused(saved: Path, text: str) -> None:
+    (saved / "report.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(StoreError):
+        Report.load(saved)

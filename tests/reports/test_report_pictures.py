@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import io
 import json
@@ -347,21 +346,6 @@ def test_a_cut_file_is_no_picture(tmp_path: Path, kind: str, share: float) -> No
         thumbnail(path)
     assert str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_flipped_bytes_give_a_picture_or_a_reason(tmp_path: Path) -> None:
-    rng = np.random.default_rng(4)
-    path = tmp_path / "flipped"
-    for kind in ("JPEG", "PNG", "TIFF"):
-        whole = io.BytesIO()
-        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(whole, kind)
-        for _ in range(60):
-            content = bytearray(whole.getvalue())
-            for at in rng.integers(0, len(content), 3):
-                content[at] ^= int(rng.integers(1, 256))
-            path.write_bytes(content)
-            with contextlib.suppress(UnreadableImageError):  # anything else that it raises fails
-                assert thumbnail(path).startswith(b"\xff\xd8\xff")
 
 
 @pytest.mark.parametrize(

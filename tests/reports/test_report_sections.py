@@ -263,3 +263,35 @@ def test_no_text_of_a_breakdown_becomes_markup(make_report: Callable[..., Report
     read = Page(report.to_html())
     assert_no_markup(read)
     assert read.text.count("<script>alert(1)</script>") >= 8
+
+
+def test_a_plain_report_has_no_empty_columns_or_sections(report: Report) -> None:
+    text = report.to_html()
+    (table,) = tables(section(text, "metrics"))
+    assert table[0] == ["metric", "value", "convention"]
+    for name in ("breakdowns", "verification", "pictures"):
+        assert f'id="{name}"' not in text
+
+
+def test_what_follows_the_pictures_is_folded(report: Report, make_report: Callable[..., Report]) -> None:
+    folded = {}
+    for name, each in (("some", report), ("all", make_report(n_query=5, n_invalid=0))):
+        found = re.findall(r'<details class="fold"( open)?>\s*<summary><h2 id="(\w+)">', each.to_html())
+        folded[name] = {place: not is_open for is_open, place in found}
+    assert folded["all"] == dict.fromkeys(("counts", "conventions", "inputs", "run"), True)
+    # Why queries are invalid is open.
+    assert folded["some"] == folded["all"] | {"counts": False}
+
+
+def test_parameters_are_not_repeated(make_report: Callable[..., Report]) -> None:
+    part = Page(make_report(n_query=5, n_invalid=0).to_html()).text.casefold().partition("what the numbers mean")[2]
+    for words in ("another camera must see the person again", "same pid, other camid", "distance, then gallery row"):
+        assert part.count(words) == 1
+
+
+def test_advice_for_lists_differs_from_advice_for_labels(make_report: Callable[..., Report]) -> None:
+    plain = make_report(n_query=50, n_invalid=5)
+    assert "both use the same identity numbers" in plain.to_html()
+    listed = dataclasses.replace(plain, protocol={"name": "oxford", "ground_truth": {"entries": {"good": 3}}})
+    assert "The ground truth lists no relevant row" in listed.to_html()
+    assert "number their identities alike" not in listed.to_html()

@@ -182,3 +182,16 @@ def test_equal_results_have_equal_document_digests_whatever_the_time(make_report
 
 
 # ------------------------------------------------------------------------------------------------------- commands
+
+
+@pytest.mark.parametrize("harm", ["missing", "changed"])
+def test_pictures_are_those_that_were_written(saved: dict[str, tuple[Path, Loader]], harm: str) -> None:
+    file, load = saved["report"]
+    pictures = file.with_name("pictures.json")
+    whole = pictures.read_bytes()
+    if harm == "missing":
+        pictures.unlink()
+    else:
+        pictures.write_bytes(whole.replace(b"rank", b"rbnk", 1) if b"rank" in whole else whole[:-3] + b" }\n")
+    with pytest.raises(DamagedStoreError, match="pictures"):
+        load(file.parent)

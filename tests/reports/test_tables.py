@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -201,6 +202,20 @@ def test_no_name_in_csv_is_a_formula(runs: list[Report], name: str) -> None:
     assert found[runs[1].metrics["mAP"]] == "-0.5", "a number is none"
 
 
+def test_csv_and_json(hostile, runs: list[Report]) -> None:
+    rows = {row["run"]: row for row in csv.DictReader(io.StringIO(hostile.to_csv()))}
+    assert [float(rows[name]["mAP"]) for name in (HOSTILE, "two\nlines", "three")] == [
+        report.metrics["mAP"] for report in runs
+    ]
+    assert [row["mAP best"] for row in rows.values()] == ["1", "0", "0"]
+    assert rows[HOSTILE]["result_digest"] == runs[0].result_digest
+    document = json.loads(hostile.to_json())
+    entry = document["groups"][0]["rows"][2]
+    assert entry["metrics"]["mAP"]["value"] == runs[2].metrics["mAP"]
+    assert entry["metrics"]["mAP"]["is_best"] is True
+    assert entry["curves"]["CMC"] == [0.5, 1.0]
+
+
 def test_the_page(runs: list[Report]) -> None:
     names = ["<script>alert(1)</script>", "three"]
     text = compare_runs([runs[0], runs[2]], names=names, metrics="mAP").to_html()
@@ -211,3 +226,27 @@ def test_the_page(runs: list[Report]) -> None:
     changes = next(table for table in tables(text) if table[0][-1] == "verdict")
     assert [row[0] for row in changes[1:]] == ["mAP"]
     assert changes[1][-1] == "better"
+    # On a narrow page, the verdict is beside the name of the metric, and values are below it.
+    assert text.count('<table class="stacks">') == 1
+    assert 'data-head="baseline"' in text
+
+
+def test_many_letters_stay_apart() -> None:
+    n = 30
+    letters = compact_letters(n, set(itertools.combinations(range(n), 2)))
+    assert (letters[0], letters[25], letters[26]) == ("a", "z", "a1")
+    assert len(set(letters)) == n
+
+
+def test_no_change_has_the_p_value_1() -> None:
+    assert bootstrap_p_values({"x": np.zeros(len(PIDS))}, PIDS)["x"] == 1
+    assert np.isnan(bootstrap_p_values({"x": np.full(len(PIDS), np.nan)}, PIDS)["x"])
+
+
+def test_the_first_metric_sorts_the_rows_and_intervals_are_on_request(hostile) -> None:
+    (plain,), (full,) = hostile.tables(), ShownRuns(hostile, intervals=True).tables()
+    assert [cell.text for cell in plain.column("run")] == ["three", "two\nlines", HOSTILE]
+    assert [cell.ends for cell in plain.column("mAP")] == [None] * 3
+    interval = hostile.groups[0].rows[2].cells[0].interval
+    assert full.column("mAP")[0].ends[1:] == (interval.low, interval.high)
+    assert [column.head for column in full.shown] == ["run", "mAP"]
