@@ -554,24 +554,22 @@ def test_a_chart_has_the_rates_and_intervals_of_the_table():
     found = operating_points(query, gallery, protocol=protocol, prior=0.2, thresholds=edges[1:])
     assert found.counts["n_non_mated"] == 2
     charts = operating_section(found.to_dict())["charts"]
-    shown = charts[2].table
-    edge_texts = [cell.text for cell in shown.column("threshold")]
-    rates = {name: dict(zip(edge_texts, shown.column(name), strict=True)) for name in ("FPIR", "precision")}
     points = point_table(found.to_dict())
     thresholds = [cell.text for cell in points.column("threshold")]
-    for name, cells in rates.items():
-        at_points = dict(zip(thresholds, points.column(name), strict=True))
-        assert [cells[f"{edge:.6g}"] for edge in edges[1:]] == [at_points[f"{edge:.6g}"] for edge in edges[1:]]
-    assert rates["FPIR"][f"{edges[-1]:.6g}"].text == "50 %"
-    for chart, upright, n_columns in zip(charts, (True, True, False, False, False), (2, 2, 2, 2, 1), strict=True):
-        bands = [layer for layer in chart.chart.layers if isinstance(layer, Band)]
-        assert {band.upright for band in bands} == {upright}
-        columns = zip(*chart.table.cells(), strict=True)
-        assert sum(any(cell.ends is not None for cell in column) for column in columns) >= n_columns
-    precision = next(layer for layer in charts[2].chart.layers if isinstance(layer, Line))
-    assert precision.y[1:].tolist() == [rates["precision"][f"{edge:.6g}"].value for edge in edges[1:]]
+    lines = {layer.name: layer for layer in charts[2].chart.layers if isinstance(layer, Line)}
+    bands = {layer.name: layer for layer in charts[2].chart.layers if isinstance(layer, Band)}
+    assert set(bands) <= set(lines) == {"precision", "1 - FNIR", "FPIR"}
+    for name in ("FPIR", "precision"):
+        by_threshold = dict(zip(thresholds, points.column(name), strict=True))
+        cells = [by_threshold[f"{edge:.6g}"] for edge in edges[1:]]
+        np.testing.assert_array_equal(lines[name].y[1:], [cell.value for cell in cells])
+        if name in bands:
+            ends = [(np.nan, np.nan) if cell.ends is None else cell.ends[1:] for cell in cells]
+            np.testing.assert_array_equal(np.column_stack([bands[name].low, bands[name].high])[1:], ends)
+    assert lines["FPIR"].y[-1] == 0.5
+    for chart, upright in zip(charts, (True, True, False, False, False), strict=True):
+        assert {layer.upright for layer in chart.chart.layers if isinstance(layer, Band)} == {upright}
     plain = operating_section(operating_points(query, gallery, protocol=protocol, confidence=None).to_dict())["charts"]
-    assert not any(cell.ends for chart in plain for row in chart.table.cells() for cell in row)
     assert not any(isinstance(layer, Band) for chart in plain for layer in chart.chart.layers)
 
 

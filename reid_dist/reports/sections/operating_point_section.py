@@ -82,7 +82,7 @@ def point_table(document: Mapping[str, Any]) -> Table:
         for name in RATES:
             value = restored_number(table[name][place])
             low, high = (intervals[name][place] if intervals.get(name) else None) or (None, None)
-            ends = None if low is None or high is None else Ends(_interval(low, high), low, high)
+            ends = None if low is None or high is None else Ends(f"[{_share(low)}, {_share(high)}]", low, high)
             rates.append(Cell(formatting.rate(value), value, ends))
         accepted = table["n_accepted"][place]
         rows.append([Cell(point), at, *rates, Cell(formatting.integer(accepted), accepted)])
@@ -135,10 +135,6 @@ def _error(value: float | None, interval: Sequence[float | None] | None) -> Cell
     return Cell(f"{value:.3g}", value, ends)
 
 
-def _interval(low: float, high: float) -> str:
-    return f"[{_share(low)}, {_share(high)}]"
-
-
 def _share(value: float) -> str:
     return formatting.rate_digits(value, 3)
 
@@ -146,23 +142,12 @@ def _share(value: float) -> str:
 def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[str, float]] = ()) -> Figure:
     edges, counts = found.edges, found.counts
     ends = {name: found.ends(name) for name in counts}
-    places = np.flatnonzero(np.sum([*counts.values()], axis=0)).tolist()
-    starts = [f"{edge:.6g}" for edge in edges.tolist()]
-    columns: dict[str, Sequence[Cell | str]] = {"from": starts, "to": [*starts[1:], ""]}
-    for name, values in counts.items():
-        # The cells are counts, and the intervals are those of shares.
-        intervals = (each and each._replace(text=f"share {each.text} %") for each in _as_ends(ends[name]))
-        columns[_KINDS.get(name, name)] = [
-            Cell(formatting.integer(value), value, each) for value, each in zip(values.tolist(), intervals, strict=True)
-        ]
-    table = _table({name: [cells[place] for place in places] for name, cells in columns.items()})
     dashed = f" Dashed rules: {' and '.join(name for name, _ in marks)}." if marks else ""
     upright = " Vertical rules: intervals of the shares." if _any(ends) else ""
     caption = f"Shares within each kind.{dashed}{upright}"
     shown = {_KINDS.get(name, name): name for name in counts}
     kinds = {word: (counts[name], ends[name]) for word, name in shown.items() if counts[name].any()}
-    chart = _histogram_chart(title, edges, kinds, unit, marks)
-    return Figure(chart, caption, table)
+    return Figure(_histogram_chart(title, edges, kinds, unit, marks), caption)
 
 
 def _histogram_chart(
@@ -212,13 +197,9 @@ def _rates(found: _Histogram, n_non_mated: int) -> Figure:
         "1 - FNIR": 1.0 - found.ends("FNIR")[:, ::-1],
         "FPIR": found.ends("FPIR"),
     }
-    columns: dict[str, Sequence[Cell | str]] = {
-        "threshold": [f"{edge:.6g}" for edge in found.edges.tolist()],
-        **_rate_cells(rates, ends),
-    }
     shaded = " Shaded: intervals." if _any(ends) else ""
     caption = f"Outcome of top matches closer than a threshold.{shaded}"
-    return Figure(_rates_chart("Top matches accepted", found.edges, rates, ends), caption, _table(columns))
+    return Figure(_rates_chart("Top matches accepted", found.edges, rates, ends), caption)
 
 
 def _rates_chart(title: str, edges: Float64, rates: Mapping[str, Float64], ends: Mapping[str, Float64]) -> Chart:
@@ -241,17 +222,11 @@ def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogra
     priors = {f"prior {_share(entry['prior'])} %": entry for entry in calibration["priors"]}
     values = {key: np.array(entry["probability"], np.float64) for key, entry in priors.items()}
     ends = {key: _ends(entry["intervals"]["probability"], len(starts)) for key, entry in priors.items()}
-    columns: dict[str, Sequence[Cell | str]] = {
-        "from distance": [f"{start:.6g}" for start in starts.tolist()],
-        "matches": [formatting.integer(number) for number in calibration["matches"]],
-        "others": [formatting.integer(number) for number in calibration["others"]],
-        **_rate_cells(values, ends),
-    }
     title = f"Probability that {'a pair' if name == 'pairs' else 'a top match'} is a match"
     shaded = " Shaded: intervals." if _any(ends) else ""
     caption = f"At its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
     end = _end(histogram.edges, sum(histogram.counts.values()))
-    return Figure(_probability_chart(title, starts, end, values, ends), caption, _table(columns))
+    return Figure(_probability_chart(title, starts, end, values, ends), caption)
 
 
 def _probability_chart(
@@ -284,25 +259,6 @@ def _ends(intervals: Sequence[Sequence[float | None]], n: int) -> Float64:
 
 def _any(ends: Mapping[str, Float64]) -> bool:
     return any(np.isfinite(each).any() for each in ends.values())
-
-
-def _as_ends(ends: Float64) -> list[Ends | None]:
-    """Intervals of cells from their ends, (n, 2)."""
-    return [None if math.isnan(low) else Ends(_interval(low, high), low, high) for low, high in ends.tolist()]
-
-
-def _rate_cells(values: Mapping[str, Float64], ends: Mapping[str, Float64]) -> dict[str, list[Cell]]:
-    return {
-        name: [
-            Cell(formatting.rate(value), value, interval)
-            for value, interval in zip(each.tolist(), _as_ends(ends[name]), strict=True)
-        ]
-        for name, each in values.items()
-    }
-
-
-def _table(columns: Mapping[str, Sequence[Cell | str]]) -> Table:
-    return Table(columns=[*map(Column, columns)], rows=[*zip(*columns.values(), strict=True)])
 
 
 def _end(edges: Any, counts: Any) -> float:
