@@ -210,6 +210,7 @@ def test_csv_and_json(hostile, runs: list[Report]) -> None:
     assert [row["mAP best"] for row in rows.values()] == ["1", "0", "0"]
     assert rows[HOSTILE]["result_digest"] == runs[0].result_digest
     document = json.loads(hostile.to_json())
+    assert not {"moved", "reports"} & set(document["groups"][0])
     entry = document["groups"][0]["rows"][2]
     assert entry["metrics"]["mAP"]["value"] == runs[2].metrics["mAP"]
     assert entry["metrics"]["mAP"]["is_best"] is True
