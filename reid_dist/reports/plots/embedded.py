@@ -13,14 +13,13 @@ from markupsafe import Markup
 
 from reid_dist.reports.plots.chart import COLOURS, DASHES, Chart
 from reid_dist.reports.plots.chart_svg import draw
-from reid_dist.reports.plots.heat import HeatMap
 from reid_dist.reports.tabular.table import Table
 
 
 class Figure(NamedTuple):
     """A chart of a page, with its caption and a table of some of its values."""
 
-    chart: Chart | HeatMap
+    chart: Chart
     caption: str
     table: Table | None = None
 
@@ -40,12 +39,12 @@ def add_charts(environment: jinja2.Environment) -> None:
     environment.filters["files"] = lambda chart: files(chart, environment.get_template("page.css").render)
 
 
-def drawn(chart: Chart | HeatMap, *, hover: bool = True) -> Markup:
+def drawn(chart: Chart, *, hover: bool = True) -> Markup:
     """Return a chart for a page; `hover` shows the values of lines under the pointer."""
-    return chart.to_svg() if isinstance(chart, HeatMap) else draw(chart, hover=hover)
+    return draw(chart, hover=hover)
 
 
-def files(chart: Chart | HeatMap, style: Callable[[], str]) -> Markup:
+def files(chart: Chart, style: Callable[[], str]) -> Markup:
     """Return links to the drawing and to the values; nothing for a chart without any."""
     if not chart.title:
         return Markup("")
@@ -58,7 +57,7 @@ def files(chart: Chart | HeatMap, style: Callable[[], str]) -> Markup:
     return Markup('<p class="files">{}</p>').format(shown)
 
 
-def svg_file(chart: Chart | HeatMap, style: str) -> str:
+def svg_file(chart: Chart, style: str) -> str:
     """Return a drawing as a file of its own, on white, with those rules of a style sheet that it needs."""
     drawing = str(drawn(chart, hover=False))
     used = {name for names in re.findall(r'class="([^"]*)"', drawing) for name in names.split()}

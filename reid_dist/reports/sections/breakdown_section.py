@@ -22,7 +22,6 @@ from reid_dist.reports.breakdown_tables import (
 from reid_dist.reports.plots.chart import as_values
 from reid_dist.reports.plots.curve_charts import distractor_chart, distractor_scale, size_ends
 from reid_dist.reports.plots.embedded import Figure
-from reid_dist.reports.plots.heat import HeatMap
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.tabular.table import Cell, Column, Kind, Row, Table, bare_cell, metric_column
 
@@ -31,18 +30,18 @@ _MOST_IDENTITIES = 20
 _MOST_CAMERAS = 32
 _MOST_SIZES = 25
 _MOST_CURVES = 6
-_MOST_MAPS = 4
+_MOST_MATRICES = 4
 _COUNTS = {"n_query": "queries", "n_valid": "valid", N_IDENTITIES: "identities"}
 
 
 def breakdowns(report: ReportData) -> list[dict[str, Any]]:
-    """Return title, caption, charts and tables of every breakdown; ``wide`` is a chart of the width of the page."""
+    """Return title, caption, charts and tables of every breakdown."""
     shown = []
     for number, (name, table) in enumerate(report.breakdowns.items()):
         make = {CAMERA_PAIR: _pairs, GALLERY_SIZE: _sizes}.get(name)
         content = _groups(name, table, report) if make is None else make(table)
         # Each kind of content has an empty value, so that the template needs no cases.
-        nothing: dict[str, Any] = {"charts": [], "wide": False, "table": None, "counts": None}
+        nothing: dict[str, Any] = {"charts": [], "counts": None}
         shown.append({"id": f"breakdown-{number}", "title": words.breakdown_title(name)} | nothing | content)
     return shown
 
@@ -117,56 +116,55 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
         *map(metric_column, metrics),
     ]
     title = words.breakdown_title(name)
-    return {"caption": " ".join(caption), "table": Table(title=title, columns=columns, rows=rows)}
+    return {"caption": " ".join(caption), "tables": [Table(title=title, columns=columns, rows=rows)]}
 
 
 def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a heat map per metric, each with its table."""
+    """Return a matrix per metric, shaded by its values, and that of the valid queries."""
     found = Breakdown(CAMERA_PAIR, table)
     sides, metrics = found.kind.keys, found.metrics
-    queries, galleries = (table[side][:_MOST_CAMERAS] for side in sides)
     caption = (
         "Rows are cameras of the query, columns cameras of the gallery; a cell has only that camera's rows in "
-        "the gallery. A dash marks a cell without a valid query."
+        "the gallery. A stronger colour is a higher value; a dash marks a cell without a valid query."
     )
     if any(len(table[side]) > _MOST_CAMERAS for side in sides):
         caption += (
             f" Showing the first {_MOST_CAMERAS} cameras of {len(table[sides[0]])} and {len(table[sides[1]])}; "
             "report.json has all under breakdowns.camera_pair."
         )
-    if len(metrics) > _MOST_MAPS:
-        caption += f" Showing the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
-    n_valid = _cut(table["n_valid"])
-    charts = [
-        HeatMap(metric=name, query_camids=queries, gallery_camids=galleries, values=_cut(table[name]), n_valid=n_valid)
-        for name in metrics[:_MOST_MAPS]
+    if len(metrics) > _MOST_MATRICES:
+        caption += f" Showing the first {_MOST_MATRICES} of {len(metrics)} metrics; report.json has all."
+    tables = [
+        _matrix(metric_column(metric).full_head, table, _shaded(metric, _cut(table[metric])))
+        for metric in metrics[:_MOST_MATRICES]
     ]
-    shown = [
-        Figure(
-            chart,
-            "In percent; a stronger colour is a higher value.",
-            _matrix(queries, galleries, [[_cell(chart.metric, each) for each in row] for row in chart.values]),
-        )
-        for chart in charts
-    ]
-    counted = _matrix(queries, galleries, [[formatting.integer(count) for count in row] for row in n_valid])
-    return {
-        "caption": caption,
-        "charts": shown,
-        "wide": any(chart.is_wide for chart in charts),
-        "counts": counted,
-    }
+    counts = [[formatting.integer(count) for count in row] for row in _cut(table["n_valid"])]
+    return {"caption": caption, "tables": tables, "counts": _matrix("valid queries", table, counts)}
 
 
 def _cut(matrix: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [row[:_MOST_CAMERAS] for row in matrix[:_MOST_CAMERAS]]
 
 
-def _matrix(queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Row]) -> Table:
+def _shaded(metric: str, matrix: Sequence[Sequence[float | None]]) -> list[list[Cell]]:
+    """Return cells of values, shaded from the lowest to the highest one."""
+    known = [value for row in matrix for value in row if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+
+    def cell(value: float | None) -> Cell:
+        if value is None:
+            return _cell(metric, value)
+        return _cell(metric, value)._replace(shade=(value - low) / (high - low) if high > low else 0.5)
+
+    return [[*map(cell, row)] for row in matrix]
+
+
+def _matrix(title: str, table: Mapping[str, Any], cells: Sequence[Row]) -> Table:
+    queries, galleries = (map(str, table[side][:_MOST_CAMERAS]) for side in ("query_camid", "gallery_camid"))
     return Table(
-        title=words.breakdown_title(CAMERA_PAIR),
-        columns=[Column("query \\ gallery", Kind.NAME), *map(Column, map(str, galleries))],
-        rows=[[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
+        title=title,
+        columns=[Column("query \\ gallery", Kind.NAME), *map(Column, galleries)],
+        rows=[[camid, *row] for camid, row in zip(queries, cells, strict=True)],
     )
 
 
@@ -196,15 +194,8 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
         for name in metrics[:_MOST_CURVES]
         if n_rows
     ]
-    return {
-        "caption": caption,
-        "charts": charts,
-        "table": Table(
-            title=words.breakdown_title(GALLERY_SIZE),
-            columns=[Column("gallery rows"), *map(metric_column, metrics)],
-            rows=rows,
-        ),
-    }
+    title, columns = words.breakdown_title(GALLERY_SIZE), [Column("gallery rows"), *map(metric_column, metrics)]
+    return {"caption": caption, "charts": charts, "tables": [Table(title=title, columns=columns, rows=rows)]}
 
 
 def _spread(n_places: int) -> list[int]:
