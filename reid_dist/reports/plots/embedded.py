@@ -34,14 +34,9 @@ _PLAIN = " =:;,.()!*'"
 def add_charts(environment: jinja2.Environment) -> None:
     """Give templates the filters ``drawn`` and ``files``, and the colours of charts."""
     environment.globals |= {"colours": COLOURS, "dashes": DASHES}
-    environment.filters["drawn"] = drawn
+    environment.filters["drawn"] = draw
     # Colours of a file are those of a page on white.
     environment.filters["files"] = lambda chart: files(chart, environment.get_template("page.css").render)
-
-
-def drawn(chart: Chart, *, hover: bool = True) -> Markup:
-    """Return a chart for a page; `hover` shows the values of lines under the pointer."""
-    return draw(chart, hover=hover)
 
 
 def files(chart: Chart, style: Callable[[], str]) -> Markup:
@@ -59,7 +54,7 @@ def files(chart: Chart, style: Callable[[], str]) -> Markup:
 
 def svg_file(chart: Chart, style: str) -> str:
     """Return a drawing as a file of its own, on white, with those rules of a style sheet that it needs."""
-    drawing = str(drawn(chart, hover=False))
+    drawing = str(draw(chart, hover=False))
     used = {name for names in re.findall(r'class="([^"]*)"', drawing) for name in names.split()}
     rules = (f"{selector} {{{body}}}" for classes, selector, body in _rules(style) if classes <= used)
     opening = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" '
