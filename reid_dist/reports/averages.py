@@ -25,7 +25,7 @@ from reid_dist.metrics.repeats import mean_and_spread, mean_interval
 from reid_dist.reports.comparison.common_metrics import choose_metrics, metric_value_of
 from reid_dist.reports.comparison.comparison_values import Disagreement
 from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
-from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.documents import Result, plain_fields
 from reid_dist.reports.report import Report
 from reid_dist.reports.tabular.table import (
     Cell,
@@ -119,7 +119,7 @@ class RunAverage(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the averages as plain Python values; numbers that are not finite become None."""
-        described: dict[str, Any] = plain(self)
+        described: dict[str, Any] = plain_fields(self)
         named = {each.pop("name"): each for each in described["metrics"]}
         return {"schema": SCHEMA} | described | {"metrics": named}
 

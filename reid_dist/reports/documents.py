@@ -391,10 +391,21 @@ def plain(value: object) -> Any:
             return {str(name): plain(item) for name, item in value.items()}
         case Sequence():
             return [plain(item) for item in value]
-        case _ if is_dataclass(value):
-            return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
         case _:
             return str(value)
+
+
+def plain_fields(value: object) -> Any:
+    """Return a data class, and those in it, as mappings of plain values."""
+    match value:
+        case Finding() | Interval():
+            return plain(value)
+        case tuple():
+            return [*map(plain_fields, value)]
+        case _ if is_dataclass(value):
+            return {each.name: plain_fields(getattr(value, each.name)) for each in fields(value)}
+        case _:
+            return plain(value)
 
 
 def _verify(document: Mapping[str, Any], schema: int, where: str, remedy: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from reid_dist.core.findings import Finding
 from reid_dist.core.formatting import counted, integer, joined, short_digests
 from reid_dist.metrics.confidence import Interval
-from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.documents import Result, plain_fields
 from reid_dist.reports.tabular.table import (
     Cell,
     Column,
@@ -199,7 +199,7 @@ class Comparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values; numbers that are not finite become None."""
-        described: dict[str, Any] = plain(self)
+        described: dict[str, Any] = plain_fields(self)
         # One run may be named in several ways.
         del described["names"]
         named = {metric.pop("name"): metric for metric in described["metrics"]}

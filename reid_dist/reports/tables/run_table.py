@@ -14,7 +14,7 @@ from reid_dist.core.formatting import counted, integer
 from reid_dist.metrics.confidence import Interval
 from reid_dist.metrics.metric import curve_family
 from reid_dist.reports.comparison.comparison_values import Comparison
-from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.documents import Result, plain, plain_fields
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.curve_charts import rank_chart, share_start
 from reid_dist.reports.plots.embedded import Figure
@@ -158,7 +158,7 @@ class RunTable(Result):
         """Return the table as plain Python values; what is not a finite number is None."""
         # Pictures are for pages alone, and of the reports a table has the curves.
         unseen = replace(self, groups=tuple(replace(group, moved=None, reports=()) for group in self.groups))
-        described: dict[str, Any] = {"schema": SCHEMA} | plain(unseen)
+        described: dict[str, Any] = {"schema": SCHEMA} | plain_fields(unseen)
         for group, known in zip(described["groups"], self.groups, strict=True):
             del group["moved"], group["reports"]
             group["paired"] = None if known.paired is None else known.paired.to_dict()
