@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from reid_dist.core.formatting import short_digests
 from reid_dist.errors import InputError, StoreNotFoundError
@@ -19,9 +19,15 @@ Place: TypeAlias = LabelledSet | str | os.PathLike[str]
 """A side of a run, or where it is now."""
 
 
-def open_sides(
-    report: ReportData, places: Mapping[Role, Place | None]
-) -> tuple[dict[Role, LabelledSet], dict[Role, str]]:
+class OpenedSides(NamedTuple):
+    """Sides that were found, why others were not, and why rows that were left out of a run are not known, or ""."""
+
+    found: dict[Role, LabelledSet]
+    lost: dict[Role, str]
+    unknown_rows: str = ""
+
+
+def open_sides(report: ReportData, places: Mapping[Role, Place | None]) -> OpenedSides:
     """Open the labels of both sides of a run, without the rows that were left out of it.
 
     Parameters
@@ -30,10 +36,6 @@ def open_sides(
         The run.
     places
         The sets, or where they are now; None for where the run found them.
-
-    Returns
-    -------
-    The sides that were found, and why the others were not.
 
     Raises
     ------
@@ -59,11 +61,12 @@ def open_sides(
             if place is not None:
                 raise
             lost[side] = f"{uri} is not there"
+    unknown = ""
     if _leaves_out(report):
-        found, lost = _kept_rows(report, found, lost)
+        found, unknown = _kept_rows(report, found, lost)
     for side, labels in found.items():
         _refuse_other_labels(report, side, labels)
-    return found, lost
+    return OpenedSides(found, lost, unknown)
 
 
 def _recorded(report: ReportData, side: Role) -> dict[str, Any]:
@@ -81,21 +84,21 @@ def _leaves_out(report: ReportData) -> bool:
 
 
 def _kept_rows(
-    report: ReportData, found: dict[Role, LabelledSet], lost: dict[Role, str]
-) -> tuple[dict[Role, LabelledSet], dict[Role, str]]:
-    """Leave out of both sides what was left out of the run, which takes both."""
+    report: ReportData, found: dict[Role, LabelledSet], lost: Mapping[Role, str]
+) -> tuple[dict[Role, LabelledSet], str]:
+    """Leave out of both sides what was left out of the run, which takes both; none, and why, where it is not known."""
     from reid_dist.stores.importers.exclusion import Exclusion, leave_out
 
     query, gallery = (found.get(side) for side in SIDES)
     if isinstance(query, FeatureSet) and isinstance(gallery, FeatureSet):
         exclusion = Exclusion(report.spec.get("exclude", ()), report.spec.get("drop_duplicates"))
         try:
-            return dict(zip(SIDES, leave_out(query, gallery, exclusion), strict=True)), lost
+            return dict(zip(SIDES, leave_out(query, gallery, exclusion), strict=True)), ""
         except StoreNotFoundError as error:
-            return {}, dict.fromkeys(SIDES, f"rows were left out of the run, and there is {error}")
-    if lost:
-        return {}, dict.fromkeys(found, "rows were left out of the run, and the other side is missing") | lost
-    return found, lost
+            return {}, f"rows were left out of the run, and there is {error}"
+    if found and lost:
+        return {}, "rows were left out of the run, and one side is missing"
+    return found, ""
 
 
 def _refuse_other_labels(report: ReportData, side: Role, found: LabelledSet) -> None:

@@ -87,13 +87,15 @@ def show_query(
         raise InputError(
             "show_query shows the top-k lists of a report, and this one has none: evaluate with topk=10 (--topk 10)"
         )
-    sides, lost = open_sides(report, {"query": query, "gallery": gallery})
-    for side, why in lost.items():
+    opened = open_sides(report, {"query": query, "gallery": gallery})
+    for side, why in opened.lost.items():
         raise StoreNotFoundError(
             f"the {side} set, which has the paths of the pictures, was not found: {why}; pass it, or its path, as "
             f"{side}=…"
         )
-    images = [ImageSet.of(sides[side]) for side in SIDES]
+    if opened.unknown_rows:
+        raise StoreNotFoundError(f"query row {row} cannot be shown: {opened.unknown_rows}")
+    images = [ImageSet.of(opened.found[side]) for side in SIDES]
     roots = image_roots([report], image_root)
     pictures = make_pictures(report, *images, chosen=[row], n_hardest=0, depth=depth, root=roots, tables=False)
     if not pictures.queries:

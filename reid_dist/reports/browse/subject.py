@@ -134,11 +134,13 @@ def open_subject(
             f"the run has no topk.npz, the lists to show; evaluate again with --topk {_LENGTH} and another --output"
             f"{made}"
         )
-    sides, lost = open_sides(report, {"query": query, "gallery": gallery})
+    opened = open_sides(report, {"query": query, "gallery": gallery})
     notes = [
         f"Labels and pictures of the {side} are not shown: {why}; pass its store with --{side}."
-        for side, why in lost.items()
+        for side, why in opened.lost.items()
     ]
+    if opened.unknown_rows:
+        notes.append(f"Labels and pictures are not shown: {opened.unknown_rows}.")
     other = None if against is None else _compared(report, against, notes)
     runs = [each for each in (report, against) if each is not None]
     return Subject(
@@ -146,8 +148,8 @@ def open_subject(
         topk=topk,
         roots=image_roots(runs, image_root),
         against=other,
-        query=sides.get("query"),
-        gallery=sides.get("gallery"),
+        query=opened.found.get("query"),
+        gallery=opened.found.get("gallery"),
         notes=tuple(notes),
     )
 
