@@ -40,7 +40,7 @@ from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.metric import exact_mean, parse_metric, rows_by_label
-from reid_dist.reports.entry_checks import INTERVALS, MEAN_OF_GROUPS, N_IDENTITIES
+from reid_dist.reports.breakdown_tables import INTERVALS, MEAN_OF_GROUPS, N_IDENTITIES
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import given_labels
 

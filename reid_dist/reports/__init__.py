@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.reports.console import print_report, render_table
+    from reid_dist.reports.console import print_report
     from reid_dist.reports.digest import result_digest
     from reid_dist.reports.heading import described_run
     from reid_dist.reports.html import render_html
@@ -31,12 +31,11 @@ __all__ = [
     "make_pictures",
     "print_report",
     "render_html",
-    "render_table",
     "result_digest",
 ]
 
 _NAMES = {
-    "console": ("print_report", "render_table"),
+    "console": ("print_report",),
     "digest": ("result_digest",),
     "heading": ("described_run",),
     "html": ("render_html",),

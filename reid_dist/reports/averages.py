@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from reid_dist.core.findings import Finding, caution, info
@@ -25,7 +25,7 @@ from reid_dist.metrics.repeats import mean_and_spread, mean_interval
 from reid_dist.reports.comparison.common_metrics import choose_metrics, metric_value_of
 from reid_dist.reports.comparison.comparison_values import Disagreement
 from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
-from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.documents import Result, plain_fields
 from reid_dist.reports.report import Report
 from reid_dist.reports.tabular.table import (
     Cell,
@@ -119,11 +119,9 @@ class RunAverage(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the averages as plain Python values; numbers that are not finite become None."""
-        described: dict[str, Any] = plain(asdict(self))
-        for metric in described["metrics"]:
-            metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
+        described: dict[str, Any] = plain_fields(self)
         named = {each.pop("name"): each for each in described["metrics"]}
-        return {"schema": SCHEMA} | described | {"metrics": named, "notes": plain(self.notes)}
+        return {"schema": SCHEMA} | described | {"metrics": named}
 
     def tables(self) -> Sequence[Table]:
         """Return mean, spread, minimum, maximum and interval of every metric, and the values of every run."""

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
-from rich.console import RenderableType
-
 from reid_dist.core.formatting import counted, duration, integer
 from reid_dist.reports.documents import DocumentReport
 from reid_dist.reports.report_data import ReportData
@@ -16,18 +14,12 @@ from reid_dist.reports.sections.metrics import metric_table
 from reid_dist.reports.sections.stage_changes import change_lines, stage_changes
 from reid_dist.reports.sections.verification import distance_words
 from reid_dist.reports.tabular.table import Table, notes_of
-from reid_dist.reports.tabular.terminal import headed_group
 from reid_dist.reports.words import call, named, published
 
 
 def print_report(report: DocumentReport, file: IO[str] | None = None) -> None:
     """Print a report, as its method ``show`` does."""
     report.show(file=file)
-
-
-def render_table(report: DocumentReport, width: int = 80) -> RenderableType:
-    """Return the report as something that a :class:`rich.console.Console` prints."""
-    return headed_group(report.heading, report.tables(), width)
 
 
 def report_table(report: ReportData) -> Table:
@@ -48,10 +40,12 @@ def _facts(report: ReportData) -> Iterator[tuple[str, str]]:
     if n_valid < n_query and "invalid_query" in report.protocol:
         yield "", f"invalid query: {report.protocol['invalid_query']}"
     gallery = counted(counts["n_gallery"], "row")
-    if "n_junk_rows" in counts:
+    if counts.get("n_junk_rows"):
         gallery += f", {integer(counts['n_junk_rows'])} junk for every query"
     yield "gallery", gallery
-    pairs = f"{integer(counts['n_junk'])} junk"
+    if report.is_one_set:
+        yield "", "query and gallery are one set"
+    pairs = f"{integer(counts['n_junk'])} junk" if counts["n_junk"] else "no junk"
     if "n_relevant" in counts:
         pairs = f"{integer(counts['n_relevant'])} relevant, {pairs}"
     yield "pairs", pairs

@@ -12,7 +12,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -32,6 +32,7 @@ from reid_dist.errors import (
     StoreError,
     StoreNotFoundError,
 )
+from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.heading import Heading
 from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
 
@@ -369,7 +370,10 @@ def restored_number(value: float | None) -> float:
 
 
 def plain(value: object) -> Any:
-    """Return a value made of None, bool, int, float, str, list and dict; what is not a finite number becomes None."""
+    """Return a value made of None, bool, int, float, str, list and dict.
+
+    What is not a finite number becomes None, and an interval the list of its ends.
+    """
     match value:
         case None | bool() | str():
             return value
@@ -381,12 +385,27 @@ def plain(value: object) -> Any:
             return float(value) if math.isfinite(value) else None
         case Finding():
             return value.to_dict()
+        case Interval():
+            return plain([value.low, value.high])
         case Mapping():
             return {str(name): plain(item) for name, item in value.items()}
         case Sequence():
             return [plain(item) for item in value]
         case _:
             return str(value)
+
+
+def plain_fields(value: object) -> Any:
+    """Return a data class, and those in it, as mappings of plain values."""
+    match value:
+        case Finding() | Interval():
+            return plain(value)
+        case tuple():
+            return [*map(plain_fields, value)]
+        case _ if is_dataclass(value):
+            return {each.name: plain_fields(getattr(value, each.name)) for each in fields(value)}
+        case _:
+            return plain(value)
 
 
 def _verify(document: Mapping[str, Any], schema: int, where: str, remedy: str) -> None:

@@ -58,6 +58,7 @@ def page_opening(
         "heading": heading,
         "findings": by_severity(findings),
         "counted_at": counted_at,
+        "contents": [],
         "has_images": False,
         "compared": [
             (side, described["uri"])
@@ -112,6 +113,7 @@ def _content(report: ReportData, explorer: str) -> dict[str, Any]:
         "has_images": report.pictures is not None and bool(report.pictures.queries or report.pictures.thumbnails),
         "headline": headline(report),
         "metrics": metric_table(report),
+        "is_one_set": report.is_one_set,
         "identities": None if identities is None else counted(identities, "identity"),
         "n_query": report.counts["n_query"],
         "n_valid": report.counts["n_valid"],

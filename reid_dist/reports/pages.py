@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import html
-import re
 from collections.abc import Sequence
 
 import jinja2
+from markupsafe import Markup
 
 from reid_dist.core import formatting
 from reid_dist.reports.plots.embedded import add_charts
 from reid_dist.reports.tabular.markup import breakable, html_notes
 from reid_dist.reports.tabular.markup import html as tabled
 from reid_dist.reports.tabular.table import Table
-
-_HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
 
 
 def render_tables(tables: Sequence[Table]) -> str:
@@ -36,7 +33,7 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["integer"] = formatting.integer
-    environment.filters["headings"] = _headings
+    environment.globals["section_head"] = _section_head
     environment.filters["breakable"] = breakable
     environment.filters["tabled"] = tabled
     environment.filters["paragraphs"] = html_notes
@@ -44,6 +41,8 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
     return environment
 
 
-def _headings(body: str) -> list[tuple[str, str]]:
-    """Return identifier and text of every heading of a section."""
-    return [(name, html.unescape(text)) for name, text in _HEADING.findall(body)]
+@jinja2.pass_context
+def _section_head(context: jinja2.runtime.Context, name: str, title: str) -> Markup:
+    """Return the heading of a section, which is listed in the contents of the page."""
+    context["contents"].append((name, title))
+    return Markup('<h2 id="{}">{}</h2>').format(name, title)

@@ -91,20 +91,9 @@ class Pictures:
 
     def to_json(self) -> str:
         """Return everything as ASCII JSON, images in base64."""
-        queries = [
-            {
-                "reason": shown.reason,
-                "query": _written(shown.query),
-                "items": [_written(item) for item in shown.items],
-                "right": None if shown.right is None else _written(shown.right),
-            }
-            for shown in self.queries
-        ]
-        thumbnails = {
-            side: {str(row): _encoded(image) for row, image in images.items()}
-            for side, images in self.thumbnails.items()
-        }
-        return json.dumps({"note": self.note, "queries": queries, "thumbnails": thumbnails}, indent=1) + "\n"
+        # Bytes are no JSON, and are encoded where they occur.
+        content = {"note": self.note, "queries": [*map(asdict, self.queries)], "thumbnails": self.thumbnails}
+        return json.dumps(content, indent=1, default=_encoded) + "\n"
 
     @property
     def digest(self) -> str:
@@ -147,10 +136,6 @@ def _require_jpeg(image: bytes) -> None:
     # It goes into the page as it is: nothing that only calls itself a picture.
     if not image.startswith(_JPEG_START):
         raise InputError("image of a picture must be a JPEG")
-
-
-def _written(picture: Picture) -> dict[str, Any]:
-    return asdict(picture) | {"image": None if picture.image is None else _encoded(picture.image)}
 
 
 def _read(entry: dict[str, Any]) -> Picture:

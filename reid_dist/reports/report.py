@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from reid_dist.core.registry import unknown_name
 from reid_dist.errors import InputError
+from reid_dist.reports.breakdown_tables import Breakdown
 from reid_dist.reports.documents import make_frame
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
@@ -171,9 +172,7 @@ class Report(ReportData):
             values: dict[str, Any] = {**{name: self.per_query[name] for name in first}, **items, **self.per_query}
             return make_frame(values, index="query")
         if table in self.breakdowns:
-            from reid_dist.reports.sections.breakdown_section import breakdown_columns
-
-            return make_frame(breakdown_columns(table, self.breakdowns[table]), index="row")
+            return make_frame(Breakdown(table, self.breakdowns[table]).columns(), index="row")
         if table != "metrics":
             raise unknown_name("table", str(table), ["per_query", "metrics", *self.breakdowns])
         from reid_dist.reports.sections.metrics import metric_names

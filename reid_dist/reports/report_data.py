@@ -17,14 +17,12 @@ from reid_dist.core.findings import Finding
 from reid_dist.errors import InputError
 from reid_dist.metrics.metric import ByMetric, MetricFamily, headline_families
 from reid_dist.relevance.protocols import ZERO
+from reid_dist.reports.breakdown_tables import checked_breakdowns
 from reid_dist.reports.digest import result_digest
-from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
+from reid_dist.reports.documents import DocumentReport, plain, require_digest, restored_number
 from reid_dist.reports.entry_checks import (
     checked_bounds,
-    checked_breakdowns,
     checked_confidence,
-    checked_hardest,
-    checked_problems,
     checked_run,
     checked_verification,
 )
@@ -187,16 +185,20 @@ class ReportData(DocumentReport):
             raise InputError(f"topk holds {len(self.topk.index)} lists for {n_query} queries")
         if self.topk is not None and self.topk.names is not self.names:
             object.__setattr__(self, "topk", replace(self.topk, names=self.names))
-        object.__setattr__(self, "metrics", ByMetric({name: float(value) for name, value in self.metrics.items()}))
-        object.__setattr__(self, "curves", curves)
-        object.__setattr__(self, "per_query", per_query)
-        object.__setattr__(self, "confidence", checked_confidence(self.confidence, self.metrics))
-        object.__setattr__(self, "bounds", ByMetric(checked_bounds(self.bounds)))
-        object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
-        object.__setattr__(self, "verification", checked_verification(self.verification))
-        object.__setattr__(self, "data_problems", checked_problems(self.data_problems))
-        object.__setattr__(self, "hardest", checked_hardest(self.hardest))
-        object.__setattr__(self, "run", checked_run(self.run))
+        checked = {
+            "metrics": ByMetric({name: float(value) for name, value in self.metrics.items()}),
+            "curves": curves,
+            "per_query": per_query,
+            "confidence": checked_confidence(self.confidence, self.metrics),
+            "bounds": ByMetric(checked_bounds(self.bounds)),
+            "breakdowns": checked_breakdowns(self.breakdowns),
+            "verification": checked_verification(self.verification),
+            "data_problems": plain(self.data_problems),
+            "hardest": plain(self.hardest),
+            "run": checked_run(self.run),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     @cached_property
     def result_digest(self) -> str:
@@ -212,6 +214,13 @@ class ReportData(DocumentReport):
         """Name of the run (without one, its stages), date, version, digest and command."""
         stages = [self.protocol, self.distance, self.expand, self.rerank]
         return make_heading(self.run, stages, self.environment, self.result_digest)
+
+    @property
+    def is_one_set(self) -> bool:
+        """Whether query and gallery are the same rows."""
+        sides = [self.inputs.get(side) for side in ("query", "gallery")]
+        digests = [side.get("content_digest") for side in sides if isinstance(side, Mapping)]
+        return len(digests) == len(sides) and digests[0] is not None and digests[0] == digests[1]
 
     @property
     def n_identities(self) -> int | None:

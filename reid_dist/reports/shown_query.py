@@ -11,15 +11,11 @@ from reid_dist.reports.documents import Summarised
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.reports.ranked_pictures import RankedPictures
-from reid_dist.reports.recorded_sides import SIDES, image_roots, kept_rows, leaves_out, open_side, refuse_other_labels
+from reid_dist.reports.recorded_sides import SIDES, Place, image_roots, open_sides
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.queries import picture_tiles, query_facts
 from reid_dist.reports.tabular.table import Column, Kind, Note, Table
-from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.folders import written_whole
-
-Side = LabelledSet | str | os.PathLike[str] | None
-"""A side of a run, or where it is now; None for where the run found it."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -82,8 +78,8 @@ def show_query(
     row: int,
     *,
     depth: int = 10,
-    query: Side = None,
-    gallery: Side = None,
+    query: Place | None = None,
+    gallery: Place | None = None,
     image_root: str | os.PathLike[str] | None = None,
 ) -> ShownQuery:
     """Collect the pictures of a query; parameters and errors are those of `Report.show_query`."""
@@ -91,21 +87,15 @@ def show_query(
         raise InputError(
             "show_query shows the top-k lists of a report, and this one has none: evaluate with topk=10 (--topk 10)"
         )
-    sides: list[LabelledSet] = []
-    for side, place in zip(SIDES, (query, gallery), strict=True):
-        try:
-            sides.append(open_side(report, side, place))
-        except StoreNotFoundError as error:
-            raise StoreNotFoundError(
-                f"the {side} set, which has the paths of the pictures, was not found: {error}; pass it, or its path, "
-                f"as {side}=…"
-            ) from None
-    near, far = sides
-    if leaves_out(report) and isinstance(near, FeatureSet) and isinstance(far, FeatureSet):
-        near, far = kept_rows(report, near, far)
-    for side, found in zip(SIDES, (near, far), strict=True):
-        refuse_other_labels(report, side, found)
-    images = [ImageSet.of(each) for each in (near, far)]
+    opened = open_sides(report, {"query": query, "gallery": gallery})
+    for side, why in opened.lost.items():
+        raise StoreNotFoundError(
+            f"the {side} set, which has the paths of the pictures, was not found: {why}; pass it, or its path, as "
+            f"{side}=…"
+        )
+    if opened.unknown_rows:
+        raise StoreNotFoundError(f"query row {row} cannot be shown: {opened.unknown_rows}")
+    images = [ImageSet.of(opened.found[side]) for side in SIDES]
     roots = image_roots([report], image_root)
     pictures = make_pictures(report, *images, chosen=[row], n_hardest=0, depth=depth, root=roots, tables=False)
     if not pictures.queries:

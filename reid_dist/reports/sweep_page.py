@@ -25,6 +25,7 @@ from reid_dist.reports.plots.chart import (
     padded,
     round_ticks,
 )
+from reid_dist.reports.plots.embedded import Figure
 from reid_dist.reports.tabular.table import Column, Kind, Note, Table, bare_cell, metric_column
 
 # Lines of one chart; more of them cannot be distinguished.
@@ -71,7 +72,7 @@ def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[s
     }
 
 
-def charts_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def charts_of(document: Mapping[str, Any]) -> list[Figure]:
     """Return a chart of each metric with its caption."""
     return [_chart(document, name) for name in document["rows"][0]["metrics"]]
 
@@ -118,7 +119,7 @@ def _digests(rows: Sequence[_Row]) -> Table:
     )
 
 
-def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
+def _chart(document: Mapping[str, Any], metric: str) -> Figure:
     """A metric against the first parameter that has several values, with one line for each setting of the others."""
     parameters: Mapping[str, Sequence[Any]] = document["parameters"]
     along = next((name for name, values in parameters.items() if len(values) > 1), next(iter(parameters)))
@@ -142,7 +143,7 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
         caption += f". The {len(shown)} of {len(lines)} lines that come closest to it are shown; the table has all"
     point = None if best is None else (places[best["parameters"][along]], best["value"])
     chart = _drawn(metric, along, {name: lines[name] for name in shown}, ticks, dict(labels), point)
-    return {"chart": chart, "caption": f"{caption}.", "table": None}
+    return Figure(chart, f"{caption}.")
 
 
 def _drawn(

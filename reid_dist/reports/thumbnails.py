@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import stat
-import threading
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -22,7 +21,7 @@ NO_PILLOW: Final = "Pillow is not installed (pip install 'reid-dist[pictures]')"
 
 _MOST_PIXELS = 50_000_000  # a camera's largest picture; decoded, 150 MB
 _MOST_BYTES = 100_000_000
-_MOST_KEPT_BYTES = 64_000_000
+_MOST_KEPT = 4096  # thumbnails, of some kilobytes each
 _QUALITY = 80
 # Usual formats of photographs.  Not every format that Pillow reads: some start other programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -98,12 +97,10 @@ class Thumbnails:
 
     def __init__(self, paths: Mapping[str, NDArray[np.str_] | None], roots: Sequence[Path]) -> None:
         self._paths, self._roots = dict(paths), roots
-        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        self._n_bytes = 0
-        self._lock = threading.Lock()
         self._read: set[tuple[str, int]] = set()
         self._failed: set[tuple[str, int]] = set()
         self.first_failure = ""
+        self.get = lru_cache(_MOST_KEPT)(self._get)
 
     @property
     def n_read(self) -> int:
@@ -119,31 +116,19 @@ class Thumbnails:
         """Whether there are pictures of a side."""
         return self._paths[side] is not None
 
-    def get(self, side: str, row: int) -> bytes | None:
+    def _get(self, side: str, row: int) -> bytes | None:
         """Return a thumbnail as a JPEG; None for a row that does not exist and where the picture cannot be read."""
         paths = self._paths[side]
         if paths is None or row >= len(paths):
             return None
-        key = (side, row)
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
         path = str(paths[row])
         try:
             image = self._found(path)
         except UnreadableImageError as error:
-            with self._lock:
-                self._failed.add(key)
-                self.first_failure = self.first_failure or f"{path!r}: {error}"
+            self._failed.add((side, row))
+            self.first_failure = self.first_failure or f"{path!r}: {error}"
             return None
-        with self._lock:
-            self._read.add(key)
-            if key not in self._kept:
-                self._kept[key] = image
-                self._n_bytes += len(image)
-            while self._n_bytes > _MOST_KEPT_BYTES:
-                self._n_bytes -= len(self._kept.popitem(last=False)[1])
+        self._read.add((side, row))
         return image
 
     def _found(self, path: str) -> bytes:

@@ -22,6 +22,13 @@ _PROSE = PROSE | {"name"}
 # Entry of a stage that holds another one.
 _WITHIN = "of"
 
+_NOTHING_COUNTED: Final = {
+    "n_genuine": "there is no genuine pair",
+    "n_impostor": "there is no impostor pair",
+    "n_mated": "no query has a relevant gallery row",
+    "n_non_mated": "the gallery has the identity of every query",
+}
+
 _ADVICE: Final = {
     "camera_not_counted": "The protocol counts only queries from some cameras, and this query is from another one. "
     "This is no error.",
@@ -111,6 +118,11 @@ def resampled(confidence: Mapping[str, Any]) -> str:
         f"{counted(confidence['n_resamples'], 'resample')} of the {drawn}, seed {confidence['seed']}; the gallery "
         f"stays as it is{', and so do thresholds at false accept rates' if at_rates else ''}"
     )
+
+
+def nothing_counted(counts: Mapping[str, Any]) -> str:
+    """Return why rates of verification and open-set search are undefined: of what there is none; empty for nothing."""
+    return "; ".join(text for name, text in _NOTHING_COUNTED.items() if counts.get(name) == 0)
 
 
 def is_share(name: str) -> bool:

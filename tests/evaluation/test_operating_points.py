@@ -554,37 +554,23 @@ def test_a_chart_has_the_rates_and_intervals_of_the_table():
     found = operating_points(query, gallery, protocol=protocol, prior=0.2, thresholds=edges[1:])
     assert found.counts["n_non_mated"] == 2
     charts = operating_section(found.to_dict())["charts"]
-    shown_rates = charts[2]["table"]
-    rate_heads = [column.head for column in shown_rates.columns]
-    rates = {
-        row[0].text: {head: cell.text for head, cell in zip(rate_heads, row, strict=True)}
-        for row in shown_rates.cells()
-    }
     points = point_table(found.to_dict())
-    heads = [column.head for column in points.columns]
-    of_points = {
-        cells[1].text: {
-            head: [cell.text, cell.ends.text if cell.ends is not None else "-"]
-            for head, cell in zip(heads[2:], cells[2:], strict=True)
-        }
-        for cells in points.cells()
-    }
-    for edge in edges[1:]:
-        shown, (rate, ends) = rates[f"{edge:.6g}"], of_points[f"{edge:.6g}"]["FPIR"]
-        assert (shown["FPIR"], shown.get("FPIR, interval in %", "-")) == (rate, ends)
-        assert [shown["precision"], shown["precision, interval in %"]] == of_points[f"{edge:.6g}"]["precision"]
-    assert rates[f"{edges[-1]:.6g}"]["FPIR"] == "50 %"
-    for chart, upright, n_columns in zip(charts, (True, True, False, False, False), (2, 2, 2, 2, 1), strict=True):
-        bands = [layer for layer in chart["chart"].layers if isinstance(layer, Band)]
-        assert {band.upright for band in bands} == {upright}
-        assert sum("interval" in column.head for column in chart["table"].columns) >= n_columns
-    precision = next(layer for layer in charts[2]["chart"].layers if isinstance(layer, Line))
-    assert [f"{100 * value:.4g} %" for value in precision.y[1:]] == [
-        rates[f"{edge:.6g}"]["precision"] for edge in edges[1:]
-    ]
+    thresholds = [cell.text for cell in points.column("threshold")]
+    lines = {layer.name: layer for layer in charts[2].chart.layers if isinstance(layer, Line)}
+    bands = {layer.name: layer for layer in charts[2].chart.layers if isinstance(layer, Band)}
+    assert set(bands) <= set(lines) == {"precision", "1 - FNIR", "FPIR"}
+    for name in ("FPIR", "precision"):
+        by_threshold = dict(zip(thresholds, points.column(name), strict=True))
+        cells = [by_threshold[f"{edge:.6g}"] for edge in edges[1:]]
+        np.testing.assert_array_equal(lines[name].y[1:], [cell.value for cell in cells])
+        if name in bands:
+            ends = [(np.nan, np.nan) if cell.ends is None else cell.ends[1:] for cell in cells]
+            np.testing.assert_array_equal(np.column_stack([bands[name].low, bands[name].high])[1:], ends)
+    assert lines["FPIR"].y[-1] == 0.5
+    for chart, upright in zip(charts, (True, True, False, False, False), strict=True):
+        assert {layer.upright for layer in chart.chart.layers if isinstance(layer, Band)} == {upright}
     plain = operating_section(operating_points(query, gallery, protocol=protocol, confidence=None).to_dict())["charts"]
-    assert not any("interval" in column.head for chart in plain for column in chart["table"].columns)
-    assert not any(isinstance(layer, Band) for chart in plain for layer in chart["chart"].layers)
+    assert not any(isinstance(layer, Band) for chart in plain for layer in chart.chart.layers)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from reid_dist.nightly.page.trend_charts import sparkline
 from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports import Report
 from reid_dist.reports.tables import compare_runs
-from reid_dist.reports.tables.run_table_values import NEAR_BEST
+from reid_dist.reports.tables.run_table import NEAR_BEST
 
 
 def entry(model: str, night: int, value: float, **more):

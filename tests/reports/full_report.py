@@ -83,17 +83,13 @@ def roc() -> dict[str, np.ndarray]:
 
 
 def write_images(directory: Path, n_images: int, *, size: tuple[int, int] = (64, 128)) -> list[str]:
-    """Write pictures of persons, more or less, and return their names."""
+    """Write pictures of two colours each, and return their names."""
     rng = np.random.default_rng(11)
     names = []
     directory.mkdir(parents=True, exist_ok=True)
     for number in range(n_images):
         pixels = np.empty((size[1], size[0], 3), np.uint8)
-        pixels[:] = rng.integers(120, 255, 3)
-        for top, bottom in ((8, 30), (30, 80), (80, 126)):
-            pixels[top * size[1] // 128 : bottom * size[1] // 128, size[0] // 4 : 3 * size[0] // 4] = rng.integers(
-                0, 200, 3
-            )
+        pixels[: size[1] // 2], pixels[size[1] // 2 :] = rng.integers(0, 255, (2, 3))
         names.append(f"{number:05d}.jpg")
         Image.fromarray(pixels).save(directory / names[-1])
     return names

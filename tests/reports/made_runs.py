@@ -34,3 +34,8 @@ def run(ap: Any, pids: Any, *, protocol: dict[str, Any] | None = None, **changes
         "environment": {"reid_dist": "0.1.0"},
     }  # fmt: skip
     return Report(**(document | changes))
+
+
+def of(result: Any, name: str) -> Any:
+    """The entry of a metric in a comparison or an average."""
+    return next(metric for metric in result.metrics if metric.name == name)

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_runs import run
+from made_runs import of, run
 from scipy.special import stdtrit
 from support.noted import codes
 
 from reid_dist import Report
 from reid_dist.core.findings import caution, info
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.reports.averages import MetricAverage, RunAverage, average_runs
+from reid_dist.reports.averages import average_runs
 
 
 def runs(n: int, **changes: Any) -> list[Report]:
@@ -26,10 +26,6 @@ def runs(n: int, **changes: Any) -> list[Report]:
         ap = np.random.default_rng(number).random(6 + number)
         made.append(run(ap, np.arange(len(ap)), **(changes if number == n - 1 else {})))
     return made
-
-
-def of(average: RunAverage, name: str) -> MetricAverage:
-    return next(metric for metric in average.metrics if metric.name == name)
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
@@ -75,19 +71,6 @@ def test_other_features_over_the_same_labels_are_asked_about() -> None:
     for others in (inputs_of("two", "c"), inputs_of("one", "b")):
         changed = [*reports[:2], replace(run(values, pids), inputs=others)]
         assert "models_of_one_set" not in codes(average_runs(changed))
-
-
-def test_every_run_has_the_weight_one() -> None:
-    few, many = run([1.0], [1]), run(np.zeros(99), np.arange(99))
-    assert of(average_runs([few, many]), "mAP").mean == 0.5
-
-
-def test_metrics_by_name_and_from_values_per_query() -> None:
-    reports = runs(3)
-    average = average_runs(reports, metrics=["mINP", "mAP"])
-    assert [metric.name for metric in average.metrics] == ["mINP", "mAP"]
-    assert of(average, "mINP").mean == pytest.approx(of(average, "mAP").mean / 2)
-    assert of(average_runs(reports, metrics="mINP"), "mINP") == of(average, "mINP")
 
 
 def test_a_metric_that_some_runs_have() -> None:
@@ -152,13 +135,6 @@ def test_different_conventions_are_refused_by_name(changes: dict[str, Any], word
     assert of(average, "mAP").values == of(average_runs(runs(3)), "mAP").values
 
 
-def test_definitions_of_other_metrics_may_differ() -> None:
-    reports = runs(3, definitions={"TAR@FAR=0.01": "another rate"})
-    assert average_runs(reports, metrics="mAP").conditions == ()
-    with pytest.raises(InputError, match=r"definition of TAR@FAR=0\.01: .*, another rate in run 3"):
-        average_runs(reports)
-
-
 def test_every_difference_is_named_with_the_runs() -> None:
     reports = runs(6)
     reports[1] = replace(reports[1], distance={"name": "euclidean"})
@@ -188,20 +164,12 @@ def test_inputs_and_wording_may_differ(changes: dict[str, Any]) -> None:
     assert average.conditions == average.notes == ()
 
 
-def test_a_run_that_is_given_twice_is_noted() -> None:
-    one, two, three = runs(3)
+def test_runs_given_twice_and_versions_are_noted() -> None:
+    one, two, three = runs(3, environment={"reid_dist": "0.2.0"})
+    versions = [("0.1.0", ["run 1", "run 2", "run 3", "run 5"]), ("0.2.0", ["run 4"])]
     assert average_runs([one, two, one, three, one]).notes == (
         caution("same_result", runs=["run 1", "run 3", "run 5"]),
-    )
-
-
-def test_versions_are_noted() -> None:
-    assert average_runs(runs(3, environment={"reid_dist": "0.2.0"})).notes == (
-        info(
-            "several_versions",
-            what="version of reid_dist",
-            values=[("0.1.0", ["run 1", "run 2"]), ("0.2.0", ["run 3"])],
-        ),
+        info("several_versions", what="version of reid_dist", values=versions),
     )
 
 
@@ -238,3 +206,10 @@ def test_json_reads_back_to_the_same_bits() -> None:
 def test_mistakes_are_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         average_runs(**{"reports": runs(2), **arguments})
+
+
+def test_definitions_of_other_metrics_may_differ() -> None:
+    reports = runs(3, definitions={"TAR@FAR=0.01": "another rate"})
+    assert average_runs(reports, metrics="mAP").conditions == ()
+    with pytest.raises(InputError, match=r"definition of TAR@FAR=0\.01: .*, another rate in run 3"):
+        average_runs(reports)

@@ -18,7 +18,6 @@ from reid_dist import FeatureSet, Report, evaluate, fuse
 from reid_dist.core.findings import info
 from reid_dist.errors import InputError, StoreExistsError, StoreNotFoundError
 from reid_dist.reports.browse import Site, open_subject, write_folder
-from reid_dist.reports.browse.site import _shortened
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +87,6 @@ def test_lists(plain: Report, place: Path) -> None:
         assert [run["gallery"]["folder"] + block["paths"][at] for at in places] == gallery.image_paths[rows].tolist()
 
 
-def test_distances_are_decimals_of_six_digits() -> None:
-    rng = np.random.default_rng(5)
-    sizes = 10 ** rng.uniform(-12, 12, 2000) * rng.choice([-1, 1], 2000)
-    values = np.concatenate([sizes, rng.random(2000), [0.0, -0.0, 0.5, 1e-308, 5e-324, 1.7e308]])
-    found = _shortened(values[None], 6).tolist()
-    # Beyond 22 digits, powers of ten are no floats.
-    assert found[0][:-3] == [float(f"{value:.6g}") for value in values[:-3].tolist()]
-    np.testing.assert_allclose(found[0], values, rtol=5.1e-6, atol=1e-294)
-    assert _shortened(np.array([np.nan, np.inf, -np.inf, 2.0], np.float32), 6).tolist() == [None, None, None, 2.0]
-
-
 def test_numbers_beyond_those_of_a_script_are_texts(plain: Report, place: Path, tmp_path: Path) -> None:
     large = np.where(np.arange(N_QUERY) % 2, 2**60 + 1, 5)
     store = FeatureSet.from_arrays(np.eye(N_QUERY, 8, dtype=np.float32) + 1, large).save(tmp_path / "large.zarr")
@@ -143,23 +131,6 @@ def test_pictures_are_made_once_and_missing_ones_are_none(plain: Report, place: 
     assert site.content("pictures/query/0000/2.jpg") is None
     assert site_of(plain, place).content("pictures/query/0000/7.jpg") is None
     assert site_of(plain, place, pictures=False).content("pictures/query/0000/1.jpg") is None
-
-
-def test_pictures_kept_in_memory_are_bounded(plain: Report, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reid_dist.reports.thumbnails._MOST_KEPT_BYTES", 2000)
-    site = site_of(plain, place)
-    made = [site.thumbnails.get("query", row) for row in range(1, 7)]
-    kept = site.thumbnails._kept
-    assert 0 < sum(map(len, kept.values())) <= 2000
-    assert list(kept)[-1] == ("query", 6)
-    assert site.thumbnails.get("query", 1) == made[0]
-
-
-def test_the_style_is_complete(plain: Report, place: Path) -> None:
-    style = (site_of(plain, place).content("browse.css") or b"").decode()
-    assert "{%" not in style
-    assert ".tile.wrong img" in style
-    assert "#queries" in style or "#table" in style
 
 
 def test_bars_and_hard_queries_of_the_report_lead_to_their_lists(plain: Report, place: Path) -> None:

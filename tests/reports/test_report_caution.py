@@ -8,14 +8,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from rich.console import Console
 from support.pages import Page, printed
 
 from reid_dist.core.findings import caution, info, warning
 from reid_dist.metrics.confidence import few_units
-from reid_dist.reports import Report, render_table
+from reid_dist.reports import Report
 
 Make = Callable[..., Report]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def made(make_report: Make, *, n_valid: int, n_query: int, n_identities: int, **changes: object) -> Report:
@@ -81,10 +85,15 @@ def test_warnings_are_before_the_numbers_cautions_after_them_and_notes_folded(ma
 
 
 @pytest.mark.parametrize(("n_valid", "code"), [(90, "36"), (30, "36"), (7, "31")], ids=["cyan", "caution", "red"])
-def test_a_terminal_colours_values_as_it_words_them(make_report: Make, n_valid: int, code: str) -> None:
+def test_a_terminal_colours_values_as_it_words_them(
+    make_report: Make, monkeypatch: pytest.MonkeyPatch, n_valid: int, code: str
+) -> None:
     report = made(make_report, n_valid=n_valid, n_query=100, n_identities=n_valid)
-    stream = io.StringIO()
-    Console(file=stream, force_terminal=True, color_system="standard", width=100).print(render_table(report))
+    stream = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    report.show(file=stream)
     value = f"{100 * report.metrics['mAP']:.2f} %"
     (line,) = (line for line in stream.getvalue().splitlines() if value in line)
     assert f"\x1b[{code}m" in line
@@ -105,18 +114,6 @@ def test_queries_of_cameras_that_do_not_count_are_no_reason(make_report: Make) -
     }
     report = make_report(n_query=100, n_invalid=80, **changes)
     assert report.weak_evidence == []
-
-
-def test_queries_that_count_as_zero_have_their_own_text(make_report: Make) -> None:
-    plain = make_report(n_query=100, n_invalid=70)
-    report = make_report(
-        n_query=100,
-        n_invalid=70,
-        protocol={**plain.protocol, "invalid_query": "counts as 0"},
-        per_query={**plain.per_query, "pid": np.arange(100)},
-    )
-    assert "the others count as 0" in words_of(report)
-    assert "100 identities" in words_of(report)
 
 
 def test_one_pid_beside_lists_is_no_identity(make_report: Make) -> None:
@@ -141,3 +138,15 @@ def test_few_identities_are_said_once(make_report: Make) -> None:
     # So few that the means are an alarm.
     alarm = made(make_report, n_valid=100, n_query=100, n_identities=3, notes=few_units(3))
     assert [each.severity for each in alarm.findings] == ["warning", "caution"]
+
+
+def test_queries_that_count_as_zero_have_their_own_text(make_report: Make) -> None:
+    plain = make_report(n_query=100, n_invalid=70)
+    report = make_report(
+        n_query=100,
+        n_invalid=70,
+        protocol={**plain.protocol, "invalid_query": "counts as 0"},
+        per_query={**plain.per_query, "pid": np.arange(100)},
+    )
+    assert "the others count as 0" in words_of(report)
+    assert "100 identities" in words_of(report)

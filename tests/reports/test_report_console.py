@@ -25,42 +25,6 @@ def test_eighty_columns_without_codes(report: Report, full_report: Report, monke
     assert {line.split()[0] for line in text.splitlines() if line.strip()} >= {*full_report.metrics, "mAP@7"}
 
 
-def test_every_value_has_its_convention_beside_it(report: Report) -> None:
-    lines = printed(report).splitlines()
-    (average,) = (line for line in lines if line.split()[:1] == ["mAP"])
-    assert f"{100 * report.metrics['mAP']:.2f} %" in average
-    assert "rectangle rule, all positives" in average
-    for name in report.metrics:
-        (line,) = (line for line in lines if line.split()[:1] == [name])
-        assert len(line.split()) > 4, f"{name} has no words"
-
-
-def test_counts_and_conventions_are_printed(report: Report) -> None:
-    text = " ".join(printed(report).split())
-    for words in (
-        "1,950 valid of 2,000",
-        "invalid: no_positive_in_gallery",
-        "invalid query: left out of every mean",
-        "15,913 rows, 2,793 junk for every query",
-        "78,123 junk",
-        "market1501: another camera must see the person again",
-        "cosine: 1 - <x, y>",
-        "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)",
-        "distance, then gallery row",
-        report.result_digest[:16],
-        "counts 11.3 s",
-        "exactly the same distance",
-    ):
-        assert words in text
-
-
-def test_definitions_of_the_report_precede_those_of_the_metrics(make_report: Callable[..., Report]) -> None:
-    report = make_report(n_query=5, n_invalid=0, metrics={"mAP": 0.5, "odd": 0.5}, definitions={"mAP": "as we say"})
-    assert "as we say" in printed(report)
-    assert "rectangle rule" not in printed(report)
-    assert "odd" in printed(report)
-
-
 def test_brackets_are_no_markup(make_report: Callable[..., Report]) -> None:
     report = make_report(
         n_query=5,
@@ -74,13 +38,6 @@ def test_brackets_are_no_markup(make_report: Callable[..., Report]) -> None:
         assert words in text
 
 
-def test_an_undefined_value_is_printed_as_undefined(make_report: Callable[..., Report]) -> None:
-    report = make_report(n_query=5, n_invalid=0, metrics={"mAP": math.nan, "EER_threshold": 0.3125})
-    lines = printed(report).splitlines()
-    assert any("mAP" in line and "undefined" in line for line in lines)
-    assert any("EER_threshold" in line and "0.3125" in line and "%" not in line for line in lines)
-
-
 def test_a_stream_of_few_characters_is_no_error(make_report: Callable[..., Report]) -> None:
     report = make_report(n_query=5, n_invalid=0, notes=[info("text", text="good \N{UNION} ok")])
     raw = io.BytesIO()
@@ -90,11 +47,6 @@ def test_a_stream_of_few_characters_is_no_error(make_report: Callable[..., Repor
     text = raw.getvalue().decode("ascii")
     assert "good ? ok" in text
     assert "----" in text
-
-
-def test_standard_output_by_default(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
-    print_report(report)
-    assert capsys.readouterr().out == printed(report)
 
 
 def test_intervals_are_printed_beside_values(full_report: Report) -> None:
@@ -135,3 +87,43 @@ def test_a_breakdown_without_values_has_a_line_too(report: Report) -> None:
     empty = {"camid": [1], "n_query": [3], "n_valid": [0], "mAP": [None]}
     text = printed(dataclasses.replace(report, breakdowns={"camera": empty}))
     assert "1 group (report.json: breakdowns.camera" in " ".join(text.split())
+
+
+def test_counts_and_conventions_are_printed(report: Report) -> None:
+    text = " ".join(printed(report).split())
+    for words in (
+        "1,950 valid of 2,000",
+        "invalid: no_positive_in_gallery",
+        "invalid query: left out of every mean",
+        "15,913 rows, 2,793 junk for every query",
+        "78,123 junk",
+        "market1501: another camera must see the person again",
+        "cosine: 1 - <x, y>",
+        "k_reciprocal(k1=20, k2=6, lambda_value=0.3, variant=zhong)",
+        "distance, then gallery row",
+        report.result_digest[:16],
+        "counts 11.3 s",
+        "exactly the same distance",
+    ):
+        assert words in text
+
+
+def test_rates_of_nothing_have_their_reason(make_report: Callable[..., Report]) -> None:
+    counted = {"n_mated": 5, "n_non_mated": 0, "thresholds": {}}
+    metrics = {"mAP": 0.5, "DIR@FAR=0.01": math.nan}
+    for verification, n_notes in ((counted, 1), (counted | {"n_non_mated": 3}, 0)):
+        report = make_report(n_query=5, n_invalid=0, metrics=metrics, verification=verification)
+        notes = [note for note in report.tables()[0].notes if note.name == "undefined"]
+        assert [(note.needed, str(note.text).partition(":")[0]) for note in notes] == [(True, "DIR@FAR=0.01")] * n_notes
+
+
+def test_one_set_is_noted_and_no_junk_is_no_number(make_report: Callable[..., Report]) -> None:
+    plain = make_report(n_query=5, n_invalid=0)
+    inputs = {side: {**described, "content_digest": "c"} for side, described in plain.inputs.items()}
+    one = dataclasses.replace(plain, inputs=inputs, counts={**plain.counts, "n_junk": 0, "n_junk_rows": 0})
+    assert (plain.is_one_set, one.is_one_set) == (False, True)
+    for report in (plain, one):
+        assert ("query and gallery are one set" in printed(report)) == report.is_one_set
+        assert ("Query and gallery are one set." in report.to_html()) == report.is_one_set
+    assert "0 junk" not in printed(one)
+    assert "no junk" in printed(one)

@@ -6,13 +6,13 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from made_runs import run
 
 from reid_dist.core.findings import info
 from reid_dist.errors import InputError
@@ -43,25 +43,7 @@ def test_document_has_the_bound_keys(report: Report) -> None:
     assert list(document["metrics"]) == list(report.metrics)
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
-def test_floats_round_trip_to_the_bit(values: list[float]) -> None:
-    report = small(curves={"CMC": np.array(values)}, metrics={"mAP": values[0]})
-    document = json.loads(report.to_json())
-    assert np.array(document["curves"]["CMC"]).tobytes() == np.array(values).tobytes()
-    assert math.copysign(1, document["metrics"]["mAP"]) == math.copysign(1, values[0])
-
-
-def small(**changes: Any) -> Report:
-    fields: dict[str, Any] = {
-        "metrics": {"mAP": 0.5},
-        "curves": {"CMC": np.array([0.5, 1.0])},
-        "counts": {"n_query": 2, "n_valid": 1, "n_gallery": 3, "n_junk": 0, "n_invalid_by_reason": {"lost": 1}},
-        "per_query": {"AP": np.array([0.5, np.nan]), "reason": np.array(["", "lost"])},
-        "protocol": {"name": "no_cameras"},
-        "distance": {"name": "cosine"},
-        "inputs": {},
-    }
-    return Report(**(fields | changes))
+small = partial(run, [0.5, np.nan], [1, 2])
 
 
 def test_values_that_are_not_finite_are_null_and_restored(tmp_path: Path) -> None:
@@ -92,23 +74,6 @@ def test_loggers_take_the_flat_dictionary() -> None:
     assert report.to_dict("document") == report.to_dict()
     with pytest.raises(InputError, match="'document' or 'flat', found 'table'"):
         report.to_dict("table")
-
-
-def test_odd_values_become_plain_ones() -> None:
-    report = small(
-        environment={"path": Path("a/b"), "n": np.int64(3), "flag": np.bool_(True), "list": (1, np.float32(0.5))},
-        counts={
-            "n_query": np.int64(2),
-            "n_valid": 1,
-            "n_gallery": 3,
-            "n_junk": np.int32(0),
-            "n_invalid_by_reason": {np.str_("lost"): np.int64(1)},
-        },
-    )
-    document = json.loads(report.to_json())
-    assert document["environment"] == {"path": "a/b", "n": 3, "flag": True, "list": [1, 0.5]}
-    assert document["counts"]["n_query"] == 2
-    assert document["counts"]["n_invalid_by_reason"] == {"lost": 1}
 
 
 def test_the_result_digest_depends_on_the_result_only(make_report: Callable[..., Report]) -> None:
@@ -152,12 +117,6 @@ def test_arrays_cannot_be_written_to(report: Report) -> None:
         report.curves["CMC"][0] = 1.0
 
 
-def test_arrays_of_the_caller_stay_writable() -> None:
-    mine = np.array([0.5, np.nan])
-    small(per_query={"AP": mine})
-    mine[0] = 0.25
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -191,3 +150,26 @@ def test_topk_of_another_shape_or_kind_is_refused(name: str, array: np.ndarray) 
     assert TopK(**good).k == 3
     with pytest.raises(InputError, match="topk"):
         TopK(**(good | {name: array}))
+
+
+def test_odd_values_become_plain_ones() -> None:
+    report = small(
+        environment={"path": Path("a/b"), "n": np.int64(3), "flag": np.bool_(True), "list": (1, np.float32(0.5))},
+        counts={
+            "n_query": np.int64(2),
+            "n_valid": 1,
+            "n_gallery": 3,
+            "n_junk": np.int32(0),
+            "n_invalid_by_reason": {np.str_("lost"): np.int64(1)},
+        },
+    )
+    document = json.loads(report.to_json())
+    assert document["environment"] == {"path": "a/b", "n": 3, "flag": True, "list": [1, 0.5]}
+    assert document["counts"]["n_query"] == 2
+    assert document["counts"]["n_invalid_by_reason"] == {"lost": 1}
+
+
+def test_arrays_of_the_caller_stay_writable() -> None:
+    mine = np.array([0.5, np.nan])
+    small(per_query={"AP": mine})
+    mine[0] = 0.25

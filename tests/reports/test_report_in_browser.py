@@ -113,37 +113,3 @@ def test_a_printed_page_is_short(full_report: Report, tmp_path: Path) -> None:
     browse(page.as_uri(), tmp_path / "profile", "--no-pdf-header-footer", f"--print-to-pdf={printed}")
     n_pages = len(re.findall(rb"/Type\s*/Page\b(?!s)", printed.read_bytes()))
     assert 4 < n_pages <= 14
-
-
-@pytest.mark.slow
-def test_printing_keeps_columns_and_cuts_nothing(full_report: Report, wide_report: Report, tmp_path: Path) -> None:
-    # The rules for print, used on a screen as wide as the print of a page of A4 or letter paper.
-    width = 690
-    pages = [page.to_html().replace("@media print", "@media all") for page in (full_report, wide_report)]
-    styles = """
-    const style = (name, rule) =>
-      [...new Set([...page.querySelectorAll(name)].map(each => view.getComputedStyle(each)[rule]))];
-    const columns = style('.pair', 'gridTemplateColumns').map(each => each.split(' ').length);
-    found.push(root.scrollWidth, Math.max(...columns), style('tr', 'breakInside'), style('h2', 'breakAfter'));
-    found.push(style('.scroll', 'overflowX'));
-    """
-    whole, wide = measured(pages, [width], styles, tmp_path)
-    assert whole == [width, 2, ["avoid"], ["avoid"], ["visible"]]
-    assert wide[1:] == whole[1:]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 1200], ids=["phone", "desk"])
-def test_pictures_are_shown_and_framed_in_three_ways(full_report: Report, tmp_path: Path, width: int) -> None:
-    tiles = """
-    const images = [...page.querySelectorAll('.tile img')];
-    const isShown = image => image.naturalWidth > 0 && image.getBoundingClientRect().height > 60;
-    const frameOf = tile => view.getComputedStyle(tile.querySelector('img, .missing')).borderTopStyle;
-    const styles = new Set([...page.querySelectorAll('.tile')].map(tile => tile.className + '=' + frameOf(tile)));
-    found.push(images.length, images.filter(isShown).length, [...styles].sort());
-    """
-    ((there, shown, styles),) = measured([full_report.to_html()], [width], tiles, tmp_path)
-    assert full_report.pictures is not None
-    given = [tile for ranked in full_report.pictures.queries for tile in (ranked.query, *ranked.items)]
-    assert there == shown == sum(tile.image is not None for tile in given) > 40
-    assert styles == ["tile junk=dotted", "tile query=double", "tile right=solid", "tile wrong=dashed"]

@@ -29,7 +29,7 @@ from reid_dist.core.findings import info
 from reid_dist.reports import Report
 from reid_dist.reports.plots.chart import Band, Bars, Rule
 from reid_dist.reports.plots.chart_svg import LEFT, RIGHT, WIDTH, draw
-from reid_dist.reports.plots.curve_charts import precision_recall_chart, query_histogram, rank_chart
+from reid_dist.reports.plots.curve_charts import query_histogram, rank_chart
 from reid_dist.reports.sections.curve_section import curves
 
 
@@ -194,13 +194,6 @@ def test_the_curve_is_drawn_where_its_values_are() -> None:
     assert "100.00 % at rank 3" in svg
 
 
-def test_precision_recall_is_drawn_from_end_to_end() -> None:
-    svg = str(draw(precision_recall_chart({"": np.linspace(1, 0, 101)})))
-    assert_drawn_inside(svg)
-    assert len(line_points(svg)) == 101
-    assert "50.00 % at recall 50 %" in svg
-
-
 @pytest.mark.parametrize(
     "values", [[1.0], [0.0], [0.5] * 7, [0.0, 1.0], [math.nan, 0.25], list(np.linspace(0, 1, 1001))]
 )
@@ -219,9 +212,9 @@ def test_intervals_of_metrics_are_on_their_curve(report: Report) -> None:
     plain = confidence(["mAP"])
     intervals = {"mAP": [0.4, 0.5], "CMC@5": [0.5, 0.7], "CMC@1": [0.2, 0.4], "CMC@10": [None, None]}
     (chart,) = (
-        each["chart"]
+        each.chart
         for each in curves(replace(report, confidence={**plain, "intervals": intervals}))
-        if each["chart"].y.name == "CMC"
+        if each.chart.y.name == "CMC"
     )
     (band,) = (layer for layer in chart.layers if isinstance(layer, Band))
     assert band.upright

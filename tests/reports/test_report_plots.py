@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import html
-import io
 import itertools
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +36,6 @@ from reid_dist.reports.plots.curve_charts import (
     rank_chart,
     roc_chart,
 )
-from reid_dist.reports.plots.heat import HeatMap
 from reid_dist.reports.words import bounded_value, interval
 
 
@@ -214,52 +208,6 @@ def test_colours_can_be_told_apart(vision: str, scheme: str, page: str) -> None:
     for colour in COLOURS:
         lighter, darker = sorted((TO_XYZ[1] @ linear(each) for each in (getattr(colour, scheme), page)), reverse=True)
         assert (lighter + 0.05) / (darker + 0.05) >= 3, "WCAG 2.1, 1.4.11"
-
-
-def heat_map(queries: Sequence[int | str], galleries: Sequence[int | str], values: list[Any]) -> HeatMap:
-    n_valid = [[5] * len(galleries)] * len(queries)
-    return HeatMap(metric="mAP", query_camids=queries, gallery_camids=galleries, values=values, n_valid=n_valid)
-
-
-@pytest.mark.parametrize("columns", [1, 3, 9, 10, 32])
-def test_heat_maps_of_every_width(columns: int) -> None:
-    values = np.linspace(0, 1, 2 * columns).reshape(2, columns).tolist()
-    shown = heat_map([1, 2], list(range(columns)), values)
-    svg = str(shown.to_svg())
-    assert_drawn_inside(svg)
-    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
-    assert width == 440 if columns <= 9 else width > 440
-    assert svg.count("<rect") == 2 * columns
-    rows = list(csv.DictReader(io.StringIO(shown.to_csv())))
-    assert [float(row["mAP"]) for row in rows] == np.ravel(values).tolist()
-
-
-NAMES = ["attic", "bridge", "a camera with a long name", "W" * 30, "door"]
-
-
-@pytest.mark.parametrize("columns", [1, 2, 5, 20])
-def test_heat_maps_of_cameras_with_names(columns: int) -> None:
-    names = (NAMES * 4)[:columns]
-    shown = heat_map(NAMES, names, [[0.5] * columns] * 5)
-    svg = str(shown.to_svg())
-    assert_drawn_inside(svg)
-    width = float(re.findall(r'viewBox="0 0 ([\d.]+)', svg)[0])
-    assert (width > 440) == shown.is_wide
-    assert f"query camera {'W' * 30}, gallery camera attic: " in svg  # whole where it is pointed at
-    texts = [html.unescape(text) for text in re.findall(r'text-anchor="end">([^<]*)<', svg)]
-    assert texts == ["attic", "bridge", "a camera with…", "W" * 13 + "…", "door"]
-    # Names of columns do not run into one another, at a letter's usual width.
-    heads = re.findall(r'x="([\d.]+)" y="40(?:\.0+)?" text-anchor="middle">([^<]*)<', svg)
-    places = [(float(x), text) for x, text in heads]
-    assert len(places) == columns
-    for (here, left), (there, right) in itertools.pairwise(places):
-        assert there - here >= 6.5 * (len(left) + len(right)) / 2, (left, right)
-
-
-def test_equal_cells_have_one_colour() -> None:
-    svg = str(heat_map([1], [1, 2], [[0.5, 0.5]]).to_svg())
-    assert len(set(re.findall(r'fill-opacity="([\d.]+)"', svg))) == 1
-    assert heat_map([1], [1], [[None]]).title == ""
 
 
 @pytest.mark.parametrize("curve", [np.linspace(0.9, 0.1, 50), np.linspace(0.1, 0.9, 50), np.full(30, 0.05)])

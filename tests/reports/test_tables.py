@@ -22,7 +22,7 @@ from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import bootstrap_intervals, bootstrap_p_values
 from reid_dist.reports.tables import ShownRuns
 from reid_dist.reports.tables.letters import compact_letters, holm
-from reid_dist.reports.tables.run_table_values import NEAR_BEST
+from reid_dist.reports.tables.run_table import NEAR_BEST
 
 PIDS = np.arange(80)
 
@@ -63,13 +63,6 @@ def test_two_items_share_a_letter_unless_they_differ(case) -> None:
         assert not one <= other, "a letter that says nothing"
 
 
-def test_many_letters_stay_apart() -> None:
-    n = 30
-    letters = compact_letters(n, set(itertools.combinations(range(n), 2)))
-    assert (letters[0], letters[25], letters[26]) == ("a", "z", "a1")
-    assert len(set(letters)) == n
-
-
 def test_holm_by_hand() -> None:
     # 4 x 0.01, then 3 x 0.02, then 2 x 0.03 which is not below the one before, then the largest of these.
     assert holm({"a": 0.02, "b": 0.01, "c": 0.03, "d": 0.04}) == pytest.approx(
@@ -96,11 +89,6 @@ def test_the_p_value_is_the_level_at_which_an_interval_excludes_zero(gain: float
         assert excludes(1 - p_value - step)
     if p_value > step + 2 / n:
         assert not excludes(1 - p_value + step)
-
-
-def test_no_change_has_the_p_value_1() -> None:
-    assert bootstrap_p_values({"x": np.zeros(len(PIDS))}, PIDS)["x"] == 1
-    assert np.isnan(bootstrap_p_values({"x": np.full(len(PIDS), np.nan)}, PIDS)["x"])
 
 
 def test_letters_and_best(runs: list[Report]) -> None:
@@ -206,15 +194,6 @@ def hostile(runs: list[Report]):
     return compare_runs(runs, names=[HOSTILE, "two\nlines", "three"], metrics=["mAP"])
 
 
-def test_the_first_metric_sorts_the_rows_and_intervals_are_on_request(hostile) -> None:
-    (plain,), (full,) = hostile.tables(), ShownRuns(hostile, intervals=True).tables()
-    assert [cell.text for cell in plain.column("run")] == ["three", "two\nlines", HOSTILE]
-    assert [cell.ends for cell in plain.column("mAP")] == [None] * 3
-    interval = hostile.groups[0].rows[2].cells[0].interval
-    assert full.column("mAP")[0].ends[1:] == (interval.low, interval.high)
-    assert [column.head for column in full.shown] == ["run", "mAP"]
-
-
 @pytest.mark.parametrize("name", ["=1+1", "+1+cmd", "-2+3", "@SUM(A1)", "\tx", "\uff1dSUM(A1)"])
 def test_no_name_in_csv_is_a_formula(runs: list[Report], name: str) -> None:
     table = compare_runs(runs[:2], names=[name, "-0.5"], metrics=["mAP"])
@@ -231,6 +210,7 @@ def test_csv_and_json(hostile, runs: list[Report]) -> None:
     assert [row["mAP best"] for row in rows.values()] == ["1", "0", "0"]
     assert rows[HOSTILE]["result_digest"] == runs[0].result_digest
     document = json.loads(hostile.to_json())
+    assert not {"moved", "reports"} & set(document["groups"][0])
     entry = document["groups"][0]["rows"][2]
     assert entry["metrics"]["mAP"]["value"] == runs[2].metrics["mAP"]
     assert entry["metrics"]["mAP"]["is_best"] is True
@@ -247,3 +227,27 @@ def test_the_page(runs: list[Report]) -> None:
     changes = next(table for table in tables(text) if table[0][-1] == "verdict")
     assert [row[0] for row in changes[1:]] == ["mAP"]
     assert changes[1][-1] == "better"
+    # On a narrow page, the verdict is beside the name of the metric, and values are below it.
+    assert text.count('<table class="stacks">') == 1
+    assert 'data-head="baseline"' in text
+
+
+def test_many_letters_stay_apart() -> None:
+    n = 30
+    letters = compact_letters(n, set(itertools.combinations(range(n), 2)))
+    assert (letters[0], letters[25], letters[26]) == ("a", "z", "a1")
+    assert len(set(letters)) == n
+
+
+def test_no_change_has_the_p_value_1() -> None:
+    assert bootstrap_p_values({"x": np.zeros(len(PIDS))}, PIDS)["x"] == 1
+    assert np.isnan(bootstrap_p_values({"x": np.full(len(PIDS), np.nan)}, PIDS)["x"])
+
+
+def test_the_first_metric_sorts_the_rows_and_intervals_are_on_request(hostile) -> None:
+    (plain,), (full,) = hostile.tables(), ShownRuns(hostile, intervals=True).tables()
+    assert [cell.text for cell in plain.column("run")] == ["three", "two\nlines", HOSTILE]
+    assert [cell.ends for cell in plain.column("mAP")] == [None] * 3
+    interval = hostile.groups[0].rows[2].cells[0].interval
+    assert full.column("mAP")[0].ends[1:] == (interval.low, interval.high)
+    assert [column.head for column in full.shown] == ["run", "mAP"]

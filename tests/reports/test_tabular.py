@@ -134,16 +134,6 @@ def test_notes_of_a_level_and_a_brief_table() -> None:
     assert [note.text for note in brief.notes] == ["0", "1", "2", "6 more in .notes"]
 
 
-def test_a_note_may_be_any_object_with_a_text() -> None:
-    class Finding:
-        def __str__(self) -> str:
-            return "few identities"
-
-    table = Table(columns=[Column("n")], rows=[["1"]], notes=[Note(Finding())])
-    for text in (plain_text(table), html_notes(table.notes), markdown([table]), latex([table])):
-        assert "few identities" in text
-
-
 def test_a_wide_table_is_split_by_its_columns() -> None:
     wide = Table(
         columns=[Column("run", Kind.NAME), *(metric_column(f"CMC@{k}") for k in range(1, 15))],
@@ -199,13 +189,6 @@ def test_every_form_holds_every_cell_whatever_is_in_it(rows: list[tuple[str, flo
 )
 def test_latex_has_numbers_with_signs_and_relations_in_math_mode(text: str, written: str) -> None:
     assert latex_text(text) == written
-
-
-def test_no_name_is_an_argument_of_the_row_or_rule_before_it() -> None:
-    """`\\\\` and the rules of booktabs take ``[…]`` and ``*`` from the next line, too."""
-    rows = [[name, "1"] for name in ("[ours] ResNet", "*baseline", "[2pt]")]
-    text = latex([Table(columns=[Column("run", Kind.NAME), Column("n")], rows=rows)])
-    assert not re.search(r"(\\\\|\\[a-z]*rule)\s*[\[*]", text)
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

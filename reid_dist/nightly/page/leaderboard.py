@@ -25,7 +25,7 @@ from reid_dist.nightly.wording import BOARD_TEST, SIGNS, board_sizes, untested_m
 from reid_dist.reports import Report
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.tables import compare_runs
-from reid_dist.reports.tables.run_table_values import NEAR_BEST
+from reid_dist.reports.tables.run_table import NEAR_BEST
 from reid_dist.reports.tabular.csv_text import tables_csv
 from reid_dist.reports.tabular.markup import markdown
 from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, metric_column

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.reports.comparison.conditions import differing_conditions, refuse_unlike
+from reid_dist.errors import InputError
+from reid_dist.reports.comparison.conditions import differing_conditions, has_other_gallery, refuse_unlike
 from reid_dist.reports.comparison.paired import pair_values
 from reid_dist.reports.failure_kinds import CommonLabels, find_failures
-from reid_dist.reports.recorded_sides import SIDES, image_roots, kept_rows, leaves_out, open_side, refuse_other_labels
+from reid_dist.reports.recorded_sides import image_roots, open_sides
 from reid_dist.reports.report import Report
 from reid_dist.reports.topk_entries import TopK
-from reid_dist.stores import FeatureSet, LabelledSet, Role
+from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import joint_labels
 
 _LENGTH: Final = 50
@@ -135,12 +134,13 @@ def open_subject(
             f"the run has no topk.npz, the lists to show; evaluate again with --topk {_LENGTH} and another --output"
             f"{made}"
         )
-    notes: list[str] = []
-    sides = {side: _open_side(report, side, place, notes) for side, place in zip(SIDES, (query, gallery), strict=True)}
-    if leaves_out(report):
-        sides = _kept_rows(report, sides, notes)
-    for side, found in sides.items():
-        refuse_other_labels(report, side, found)
+    opened = open_sides(report, {"query": query, "gallery": gallery})
+    notes = [
+        f"Labels and pictures of the {side} are not shown: {why}; pass its store with --{side}."
+        for side, why in opened.lost.items()
+    ]
+    if opened.unknown_rows:
+        notes.append(f"Labels and pictures are not shown: {opened.unknown_rows}.")
     other = None if against is None else _compared(report, against, notes)
     runs = [each for each in (report, against) if each is not None]
     return Subject(
@@ -148,36 +148,10 @@ def open_subject(
         topk=topk,
         roots=image_roots(runs, image_root),
         against=other,
-        **sides,
+        query=opened.found.get("query"),
+        gallery=opened.found.get("gallery"),
         notes=tuple(notes),
     )
-
-
-def _open_side(
-    report: Report, side: Role, place: str | os.PathLike[str] | None, notes: list[str]
-) -> LabelledSet | None:
-    try:
-        return open_side(report, side, place)
-    except StoreNotFoundError as error:
-        if place is not None:
-            raise
-        notes.append(f"Labels and pictures of the {side} are not shown: {error}; pass its store with --{side}.")
-        return None
-
-
-def _kept_rows(
-    report: Report, sides: Mapping[Role, LabelledSet | None], notes: list[str]
-) -> dict[Role, LabelledSet | None]:
-    """Sides without the rows that were left out of the run; none where these are not known any more."""
-    query, gallery = (sides[side] for side in SIDES)
-    if isinstance(query, FeatureSet) and isinstance(gallery, FeatureSet):
-        try:
-            return dict(zip(SIDES, kept_rows(report, query, gallery), strict=True))
-        except StoreNotFoundError as error:
-            notes.append(f"Labels and pictures are not shown: rows were left out of the run, and there is {error}.")
-    elif query is not None or gallery is not None:
-        notes.append("Labels and pictures are not shown: rows were left out of the run, and one side is missing.")
-    return dict.fromkeys(SIDES)
 
 
 def _compared(report: Report, against: Report, notes: list[str]) -> Against:
@@ -191,7 +165,7 @@ def _compared(report: Report, against: Report, notes: list[str]) -> Against:
         )
     title = against.heading.title
     notes.extend(f"Other conditions in {title}: {each}." for each in conditions)
-    same_items = not any("gallery" in each.what for each in conditions)
+    same_items = not has_other_gallery(against, report)
     if against.topk is not None and not same_items:
         notes.append(f"The lists of {title} are not shown, because they belong to another gallery.")
     return Against(title=title, loss=-pair.difference, topk=against.topk if same_items else None)

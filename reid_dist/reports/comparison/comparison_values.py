@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from reid_dist.core.findings import Finding
-from reid_dist.core.formatting import counted, integer, joined
+from reid_dist.core.formatting import counted, integer, joined, short_digests
 from reid_dist.metrics.confidence import Interval
-from reid_dist.reports.documents import Result, plain
+from reid_dist.reports.documents import Result, plain_fields
 from reid_dist.reports.tabular.table import (
     Cell,
     Column,
@@ -44,8 +44,7 @@ class Difference:
     @property
     def arrow(self) -> str:
         """Both values side by side; digests are shortened."""
-        is_digest = "digest" in self.what or "labels" in self.what
-        before, after = (value[: _DIGEST_DIGITS if is_digest else None] for value in (self.baseline, self.candidate))
+        before, after = short_digests(self.baseline, self.candidate)
         return f"{self.what}: {before} -> {after}"
 
 
@@ -200,18 +199,12 @@ class Comparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values; numbers that are not finite become None."""
-        described: dict[str, Any] = plain(asdict(self))
+        described: dict[str, Any] = plain_fields(self)
         # One run may be named in several ways.
         del described["names"]
-        for metric in described["metrics"]:
-            metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
         named = {metric.pop("name"): metric for metric in described["metrics"]}
-        return (
-            {"schema": SCHEMA}
-            | described
-            | {"metrics": named, "notes": plain(self.notes)}
-            | {"worse": list(self.worse), "undecided": list(self.undecided)}
-        )
+        verdicts = {"worse": list(self.worse), "undecided": list(self.undecided)}
+        return {"schema": SCHEMA} | described | {"metrics": named} | verdicts
 
     def tables(self) -> Sequence[Table]:
         """Return values, change, p-value and verdict of every metric, and the queries that changed most."""

@@ -22,6 +22,8 @@ _OPTIONS: Final = ("max_rank", "single_shot_draws")
 _STAGES: Final = ("distance", "expand", "rerank")
 _GROUND_TRUTH: Final = "ground_truth"
 _VERSION: Final = "version of reid_dist"
+_N_GALLERY: Final = "n_gallery"
+_LABELS: Final = {side: f"labels of the {side} set" for side in ("query", "gallery")}
 
 
 def differing_conditions(baseline: Report, candidate: Report) -> Iterator[Difference]:
@@ -29,12 +31,17 @@ def differing_conditions(baseline: Report, candidate: Report) -> Iterator[Differ
     before, after = _specs((baseline, candidate))
     for name in ("protocol", _GROUND_TRUTH):
         yield from _differing(name, before[name], after[name])
-    for name in ("n_query", "n_gallery"):
+    for name in ("n_query", _N_GALLERY):
         yield from _differing(name, baseline.counts[name], candidate.counts[name])
     for side in ("query", "gallery"):
         found = [_input(report, side).get("labels_digest") for report in (baseline, candidate)]
         if None in found or found[0] != found[1]:
-            yield Difference(f"labels of the {side} set", *("not recorded" if each is None else each for each in found))
+            yield Difference(_LABELS[side], *("not recorded" if each is None else each for each in found))
+
+
+def has_other_gallery(baseline: Report, candidate: Report) -> bool:
+    """Whether gallery rows of the two runs may be different items."""
+    return any(found.what in (_N_GALLERY, _LABELS["gallery"]) for found in differing_conditions(baseline, candidate))
 
 
 def differing_options(baseline: Report, candidate: Report) -> Iterator[Difference]:

@@ -6,7 +6,6 @@ the legend.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import percent
-from reid_dist.reports.tabular.csv_text import write_csv_table
+from reid_dist.reports.tabular.csv_text import csv_table
 from reid_dist.reports.words import is_share, metric_value
 
 Float64 = NDArray[np.float64]
@@ -214,13 +213,10 @@ class Chart:
                     row = found.setdefault((layer.name, place), {})
                     if math.isfinite(value):
                         row[column] = value
-        text = io.StringIO()
         heads = ("series", self.x.name, self.y.name, "low", "high")
         names = list(dict.fromkeys(name for name, _ in found))
         keys = sorted(found, key=lambda key: (names.index(key[0]), key[1]))
-        rows = [[*key, *map(found[key].get, ("value", "low", "high"))] for key in keys]
-        write_csv_table(heads, rows, text)
-        return text.getvalue()
+        return csv_table(heads, ([*key, *map(found[key].get, ("value", "low", "high"))] for key in keys))
 
 
 def empty_chart(words: str) -> Chart:

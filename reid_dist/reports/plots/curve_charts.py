@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from reid_dist.core.formatting import compact, counted, integer, percent, rate
-from reid_dist.reports.entry_checks import INTERVALS
+from reid_dist.reports.breakdown_tables import INTERVALS
 from reid_dist.reports.plots.chart import (
     Axis,
     Band,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from typing import NamedTuple
 from urllib.parse import quote
 
 import jinja2
@@ -12,7 +13,16 @@ from markupsafe import Markup
 
 from reid_dist.reports.plots.chart import COLOURS, DASHES, Chart
 from reid_dist.reports.plots.chart_svg import draw
-from reid_dist.reports.plots.heat import HeatMap
+from reid_dist.reports.tabular.table import Table
+
+
+class Figure(NamedTuple):
+    """A chart of a page, with its caption and a table of some of its values."""
+
+    chart: Chart
+    caption: str
+    table: Table | None = None
+
 
 _RULE = re.compile(r"^(\.plot[^{]*)\{([^}]*)\}$", re.MULTILINE)
 _VARIABLE = re.compile(r"--([\w-]+): ([^;]+);")
@@ -24,17 +34,12 @@ _PLAIN = " =:;,.()!*'"
 def add_charts(environment: jinja2.Environment) -> None:
     """Give templates the filters ``drawn`` and ``files``, and the colours of charts."""
     environment.globals |= {"colours": COLOURS, "dashes": DASHES}
-    environment.filters["drawn"] = drawn
+    environment.filters["drawn"] = draw
     # Colours of a file are those of a page on white.
     environment.filters["files"] = lambda chart: files(chart, environment.get_template("page.css").render)
 
 
-def drawn(chart: Chart | HeatMap, *, hover: bool = True) -> Markup:
-    """Return a chart for a page; `hover` shows the values of lines under the pointer."""
-    return chart.to_svg() if isinstance(chart, HeatMap) else draw(chart, hover=hover)
-
-
-def files(chart: Chart | HeatMap, style: Callable[[], str]) -> Markup:
+def files(chart: Chart, style: Callable[[], str]) -> Markup:
     """Return links to the drawing and to the values; nothing for a chart without any."""
     if not chart.title:
         return Markup("")
@@ -47,9 +52,9 @@ def files(chart: Chart | HeatMap, style: Callable[[], str]) -> Markup:
     return Markup('<p class="files">{}</p>').format(shown)
 
 
-def svg_file(chart: Chart | HeatMap, style: str) -> str:
+def svg_file(chart: Chart, style: str) -> str:
     """Return a drawing as a file of its own, on white, with those rules of a style sheet that it needs."""
-    drawing = str(drawn(chart, hover=False))
+    drawing = str(draw(chart, hover=False))
     used = {name for names in re.findall(r'class="([^"]*)"', drawing) for name in names.split()}
     rules = (f"{selector} {{{body}}}" for classes, selector, body in _rules(style) if classes <= used)
     opening = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" '

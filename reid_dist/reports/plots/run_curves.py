@@ -13,7 +13,7 @@ from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import bootstrap_intervals
 from reid_dist.metrics.metric import curve_family, exact_mean, parse_metric
 from reid_dist.relevance.protocols import ZERO
-from reid_dist.reports.entry_checks import INTERVALS
+from reid_dist.reports.breakdown_tables import GALLERY_SIZE, Breakdown
 from reid_dist.reports.plots.chart import Chart, as_values
 from reid_dist.reports.plots.curve_charts import (
     Ends,
@@ -73,16 +73,13 @@ def curve_chart(curve: str, runs: Mapping[str, ReportData], metric: str | None =
             rates = {name: (report.curves["ROC_FAR"], report.curves["ROC_TAR"]) for name, report in runs.items()}
             return (roc_chart if kind == ROC else det_chart)(rates)
         case _:
-            tables = {name: report.breakdowns["gallery_size"] for name, report in runs.items()}
-            shown = metric or next(name for name in next(iter(tables.values())) if name not in _NO_METRICS)
+            tables = {name: report.breakdowns[GALLERY_SIZE] for name, report in runs.items()}
+            shown = metric or Breakdown(GALLERY_SIZE, next(iter(tables.values()))).metrics[0]
             return distractor_chart(
                 shown,
                 {name: (table["n_rows"], as_values(table[shown])) for name, table in tables.items()},
                 size_ends(tables, shown) if bands else None,
             )
-
-
-_NO_METRICS: Final = ("n_rows", "order", "seed", INTERVALS)
 
 
 def has_curve(report: ReportData, curve: str, metric: str | None = None) -> bool:
@@ -95,7 +92,7 @@ def has_curve(report: ReportData, curve: str, metric: str | None = None) -> bool
         case "roc" | "det":
             return 0 < len(report.curves.get("ROC_FAR", ())) == len(report.curves.get("ROC_TAR", ()))
         case _:
-            table: Mapping[str, Any] = report.breakdowns.get("gallery_size", {})
+            table: Mapping[str, Any] = report.breakdowns.get(GALLERY_SIZE, {})
             return bool(table.get("n_rows")) and (metric is None or metric in table)
 
 

@@ -11,11 +11,17 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.metrics.confidence import FEW_UNITS
 from reid_dist.reports import words
-from reid_dist.reports.documents import restored_number
-from reid_dist.reports.entry_checks import BREAKDOWN_KEYS, INTERVALS, MEAN_OF_GROUPS, N_IDENTITIES
+from reid_dist.reports.breakdown_tables import (
+    CAMERA_PAIR,
+    GALLERY_SIZE,
+    INTERVALS,
+    MEAN_OF_GROUPS,
+    N_IDENTITIES,
+    Breakdown,
+)
 from reid_dist.reports.plots.chart import as_values
 from reid_dist.reports.plots.curve_charts import distractor_chart, distractor_scale, size_ends
-from reid_dist.reports.plots.heat import HeatMap
+from reid_dist.reports.plots.embedded import Figure
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.tabular.table import Cell, Column, Kind, Row, Table, bare_cell, metric_column
 
@@ -24,101 +30,54 @@ _MOST_IDENTITIES = 20
 _MOST_CAMERAS = 32
 _MOST_SIZES = 25
 _MOST_CURVES = 6
-_MOST_MAPS = 4
+_MOST_MATRICES = 4
 _COUNTS = {"n_query": "queries", "n_valid": "valid", N_IDENTITIES: "identities"}
-_OTHERS = {"camera_pair": ("query_camid", "gallery_camid", "n_valid"), "gallery_size": ("n_rows", "order", "seed")}
 
 
 def breakdowns(report: ReportData) -> list[dict[str, Any]]:
-    """Return title, caption, charts and tables of every breakdown; ``wide`` is a chart of the width of the page."""
+    """Return title, caption, charts and tables of every breakdown."""
     shown = []
     for number, (name, table) in enumerate(report.breakdowns.items()):
-        make = {"camera_pair": _pairs, "gallery_size": _sizes}.get(name)
+        make = {CAMERA_PAIR: _pairs, GALLERY_SIZE: _sizes}.get(name)
         content = _groups(name, table, report) if make is None else make(table)
         # Each kind of content has an empty value, so that the template needs no cases.
-        nothing: dict[str, Any] = {"charts": [], "wide": False, "table": None, "counts": None}
+        nothing: dict[str, Any] = {"charts": [], "counts": None}
         shown.append({"id": f"breakdown-{number}", "title": words.breakdown_title(name)} | nothing | content)
     return shown
 
 
 def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
     """Return one line for the console: how many, from what to what in the first metric, and where the table is."""
-    metrics = _metrics(name, table)
+    found = Breakdown(name, table)
     where = f"report.json: breakdowns.{name}; report.html: {words.breakdown_title(name)}"
-    if name == "camera_pair":
-        sides = ("query_camid", "gallery_camid")
-        n_query, n_gallery = (len(table[side]) for side in sides)
+    if name == CAMERA_PAIR:
+        n_query, n_gallery = (len(table[side]) for side in found.kind.keys)
         what = f"{n_query} query x {counted(n_gallery, 'gallery camera')}"
-        labels = [f"{query} to {gallery}" for query in table[sides[0]] for gallery in table[sides[1]]]
-    elif name == "gallery_size":
-        what = f"{counted(len(table['n_rows']), 'size')}, rows in {table['order']} order"
-        labels = [f"{formatting.compact(size)} {'row' if size == 1 else 'rows'}" for size in table["n_rows"]]
+        labels = [f"{query} to {gallery}" for query, gallery in found.keys]
+    elif name == GALLERY_SIZE:
+        what = f"{counted(len(found.keys), 'size')}, rows in {table['order']} order"
+        labels = [f"{formatting.compact(size)} {'row' if size == 1 else 'rows'}" for (size,) in found.keys]
     else:
-        key = BREAKDOWN_KEYS.get(name, "value")
-        what = counted(len(table[key]), "group")
-        labels = [f"{BREAKDOWN_KEYS.get(name, name)} {group}" for group in table[key]]
-    cells = _cells(name, table, metrics[0]) if metrics else []
-    known = [
-        (value, ends, label)
-        for (value, ends), label in (zip(cells, labels, strict=True) if cells else ())
-        if value is not None
-    ]
+        what = counted(len(found.keys), "group")
+        labels = [f"{name if found.key == 'value' else found.key} {group}" for (group,) in found.keys]
+    metric = next(iter(found.metrics), "")
+    cells = found.cells(metric) if metric else []
+    known = [(value, ends, label) for (value, ends), label in zip(cells, labels, strict=False) if value is not None]
     if known:
         low, high = (
-            " ".join([words.metric_value(metrics[0], value), *_interval(metrics[0], ends), f"({label})"])
+            " ".join([words.metric_value(metric, value), *_interval(metric, ends), f"({label})"])
             for value, ends, label in (end(known, key=operator.itemgetter(0)) for end in (min, max))
         )
-        what += f", {metrics[0]} {low} to {high}"
+        what += f", {metric} {low} to {high}"
     if table.get(MEAN_OF_GROUPS) and known:
-        what += f", mean of groups {words.metric_value(metrics[0], table[MEAN_OF_GROUPS][metrics[0]])}"
+        what += f", mean of groups {words.metric_value(metric, table[MEAN_OF_GROUPS][metric])}"
     return f"{what} ({where})"
-
-
-_Known = tuple[float | None, Sequence[float | None] | None]
-"""A value and its interval, None where there is none."""
-
-
-def _cells(name: str, table: Mapping[str, Any], metric: str) -> list[_Known]:
-    """Return the values of a metric, of pairs row by row, each with its interval, None without any."""
-    values, ends = table[metric], table.get(INTERVALS, {}).get(metric)
-    if name == "camera_pair":
-        values = [value for row in values for value in row]
-        ends = None if ends is None else [each for row in ends for each in row]
-    return list(zip(values, [None] * len(values) if ends is None else ends, strict=True))
-
-
-def breakdown_columns(name: str, table: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the columns of a breakdown as a flat table, pairs of cameras row by row, NaN for what is not known."""
-    metrics = _metrics(name, table)
-    if name == "camera_pair":
-        first, second = ("query_camid", "gallery_camid")
-        pairs = [(query, gallery) for query in table[first] for gallery in table[second]]
-        columns: dict[str, list[Any]] = {first: [near for near, _ in pairs], second: [far for _, far in pairs]}
-        columns["n_valid"] = [number for row in table["n_valid"] for number in row]
-    else:
-        columns = {
-            column: values for column, values in table.items() if isinstance(values, list) and column not in metrics
-        }
-    for metric in metrics:
-        cells = _cells(name, table, metric)
-        columns[metric] = [restored_number(value) for value, _ in cells]
-        if INTERVALS in table:
-            ends = [(None, None) if each is None else each for _, each in cells]
-            for place, end in enumerate(("low", "high")):
-                columns[f"{metric}_{end}"] = [restored_number(each[place]) for each in ends]
-    return columns
-
-
-def _metrics(name: str, table: Mapping[str, Any]) -> list[str]:
-    """Return the columns of metrics of a breakdown."""
-    others = _OTHERS.get(name, (BREAKDOWN_KEYS.get(name, "value"), *_COUNTS, MEAN_OF_GROUPS))
-    return [column for column in table if column not in (*others, INTERVALS)]
 
 
 def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str, Any]:
     """Return a table with a row per camera, identity or label: the worst identities, the others in their order."""
-    key = BREAKDOWN_KEYS.get(name, "value")
-    metrics = _metrics(name, table)
+    found = Breakdown(name, table)
+    key, metrics = found.key, found.metrics
     n_groups = len(table[key])
     places = list(range(n_groups))
     caption = ["A metric is the mean over the valid queries of a row."]
@@ -136,8 +95,8 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
         few = sum(0 < number < FEW_UNITS for number in n_identities)
         if few:
             caption.append(f"They are too narrow in {counted(few, 'row')} with fewer than {FEW_UNITS} identities.")
-    counts = [count for count in _COUNTS if count in table]
-    cells = {metric: _cells(name, table, metric) for metric in metrics}
+    counts = found.counts
+    cells = {metric: found.cells(metric) for metric in metrics}
     rows: list[Row] = [
         [
             words.scalar(table[key][place]),
@@ -157,63 +116,62 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
         *map(metric_column, metrics),
     ]
     title = words.breakdown_title(name)
-    return {"caption": " ".join(caption), "table": Table(title=title, columns=columns, rows=rows)}
+    return {"caption": " ".join(caption), "tables": [Table(title=title, columns=columns, rows=rows)]}
 
 
 def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a heat map per metric, each with its table."""
-    sides = ("query_camid", "gallery_camid")
-    queries, galleries = (table[side][:_MOST_CAMERAS] for side in sides)
+    """Return a matrix per metric, shaded by its values, and that of the valid queries."""
+    found = Breakdown(CAMERA_PAIR, table)
+    sides, metrics = found.kind.keys, found.metrics
     caption = (
         "Rows are cameras of the query, columns cameras of the gallery; a cell has only that camera's rows in "
-        "the gallery. A dash marks a cell without a valid query."
+        "the gallery. A stronger colour is a higher value; a dash marks a cell without a valid query."
     )
     if any(len(table[side]) > _MOST_CAMERAS for side in sides):
         caption += (
             f" Showing the first {_MOST_CAMERAS} cameras of {len(table[sides[0]])} and {len(table[sides[1]])}; "
             "report.json has all under breakdowns.camera_pair."
         )
-    metrics = _metrics("camera_pair", table)
-    if len(metrics) > _MOST_MAPS:
-        caption += f" Showing the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
-    n_valid = _cut(table["n_valid"])
-    charts = [
-        HeatMap(metric=name, query_camids=queries, gallery_camids=galleries, values=_cut(table[name]), n_valid=n_valid)
-        for name in metrics[:_MOST_MAPS]
+    if len(metrics) > _MOST_MATRICES:
+        caption += f" Showing the first {_MOST_MATRICES} of {len(metrics)} metrics; report.json has all."
+    tables = [
+        _matrix(metric_column(metric).full_head, table, _shaded(metric, _cut(table[metric])))
+        for metric in metrics[:_MOST_MATRICES]
     ]
-    shown = [
-        {
-            "chart": chart,
-            "caption": "In percent; a stronger colour is a higher value.",
-            "table": _matrix(queries, galleries, [[_cell(chart.metric, each) for each in row] for row in chart.values]),
-        }
-        for chart in charts
-    ]
-    counted = _matrix(queries, galleries, [[formatting.integer(count) for count in row] for row in n_valid])
-    return {
-        "caption": caption,
-        "charts": shown,
-        "wide": any(chart.is_wide for chart in charts),
-        "counts": counted,
-    }
+    counts = [[formatting.integer(count) for count in row] for row in _cut(table["n_valid"])]
+    return {"caption": caption, "tables": tables, "counts": _matrix("valid queries", table, counts)}
 
 
 def _cut(matrix: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [row[:_MOST_CAMERAS] for row in matrix[:_MOST_CAMERAS]]
 
 
-def _matrix(queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Row]) -> Table:
+def _shaded(metric: str, matrix: Sequence[Sequence[float | None]]) -> list[list[Cell]]:
+    """Return cells of values, shaded from the lowest to the highest one."""
+    known = [value for row in matrix for value in row if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+
+    def cell(value: float | None) -> Cell:
+        if value is None:
+            return _cell(metric, value)
+        return _cell(metric, value)._replace(shade=(value - low) / (high - low) if high > low else 0.5)
+
+    return [[*map(cell, row)] for row in matrix]
+
+
+def _matrix(title: str, table: Mapping[str, Any], cells: Sequence[Row]) -> Table:
+    queries, galleries = (map(str, table[side][:_MOST_CAMERAS]) for side in ("query_camid", "gallery_camid"))
     return Table(
-        title=words.breakdown_title("camera_pair"),
-        columns=[Column("query \\ gallery", Kind.NAME), *map(Column, map(str, galleries))],
-        rows=[[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
+        title=title,
+        columns=[Column("query \\ gallery", Kind.NAME), *map(Column, galleries)],
+        rows=[[camid, *row] for camid, row in zip(queries, cells, strict=True)],
     )
 
 
 def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the distractor curve of every metric, and one table."""
-    n_rows = table["n_rows"]
-    metrics = _metrics("gallery_size", table)
+    found = Breakdown(GALLERY_SIZE, table)
+    n_rows, metrics = table["n_rows"], found.metrics
     order = "in the order of the store" if table["order"] == "stored" else f"in a random order (seed {table['seed']})"
     caption = (
         "Relevant and junk rows are in the gallery from the start; all others, the distractors, enter "
@@ -224,28 +182,20 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     places = _spread(len(n_rows))
     if len(places) < len(n_rows):
         caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."
-    cells = {name: _cells("gallery_size", table, name) for name in metrics}
+    cells = {name: found.cells(name) for name in metrics}
     rows = [
         [Cell(formatting.integer(n_rows[at])), *(_cell(name, *cells[name][at]) for name in metrics)] for at in places
     ]
     charts = [
-        {
-            "chart": distractor_chart(name, {"": (n_rows, as_values(table[name]))}, size_ends({"": table}, name)),
-            "caption": "The vertical axis need not start at 0." + (" Shaded: intervals." if INTERVALS in table else ""),
-            "table": None,
-        }
+        Figure(
+            distractor_chart(name, {"": (n_rows, as_values(table[name]))}, size_ends({"": table}, name)),
+            "The vertical axis need not start at 0." + (" Shaded: intervals." if INTERVALS in table else ""),
+        )
         for name in metrics[:_MOST_CURVES]
         if n_rows
     ]
-    return {
-        "caption": caption,
-        "charts": charts,
-        "table": Table(
-            title=words.breakdown_title("gallery_size"),
-            columns=[Column("gallery rows"), *map(metric_column, metrics)],
-            rows=rows,
-        ),
-    }
+    title, columns = words.breakdown_title(GALLERY_SIZE), [Column("gallery rows"), *map(metric_column, metrics)]
+    return {"caption": caption, "charts": charts, "tables": [Table(title=title, columns=columns, rows=rows)]}
 
 
 def _spread(n_places: int) -> list[int]:

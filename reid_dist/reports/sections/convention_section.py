@@ -11,7 +11,16 @@ from reid_dist.metrics.metric import curve_family, metric_family
 from reid_dist.reports import words
 from reid_dist.reports.report_data import ReportData
 
-_LABELS = {"cmc_family": "CMC family", "ap_family": "AP family", "uri": "URI", "cpu": "CPU"}
+_LABELS = {
+    "cmc_family": "CMC family",
+    "ap_family": "AP family",
+    "uri": "URI",
+    "cpu": "CPU",
+    "n_tied_positives": "tied positives",
+    "n_tied_pairs": "tied pairs",
+    "ground_truth.n_query": "ground truth: queries",
+    "ground_truth.n_gallery": "ground truth: gallery rows",
+}
 
 # Entries that `in_words` has.
 _IN_WORDS = {"name", "summary", "definition", "relevant", "junk", "ranked", "invalid_query", "query_cameras", "rule"}
@@ -51,9 +60,7 @@ def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
     """Return a description as rows of a name and a text; one that has no names is one row."""
     if not isinstance(values, Mapping):
         return [("given", words.scalar(values))]
-    return [
-        (_LABELS.get(name, name.removeprefix("n_").replace("_", " ")), text) for name, text in words.flatten(values)
-    ]
+    return [(_LABELS.get(name, name.replace("_", " ")), text) for name, text in words.flatten(values)]
 
 
 def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +10,16 @@ from numpy.typing import NDArray
 from reid_dist.core import formatting
 from reid_dist.metrics.metric import curve_family
 from reid_dist.reports.plots.curve_charts import Ends, precision_recall_chart, query_histogram, rank_chart, share_start
+from reid_dist.reports.plots.embedded import Figure
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.tabular.table import Column, Row, Table
 
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
 
 
-def curves(report: ReportData) -> list[dict[str, Any]]:
+def curves(report: ReportData) -> list[Figure]:
     """Return the curves that are drawn here, each with its caption and a table of some of its values."""
-    drawn: list[dict[str, Any]] = []
+    drawn: list[Figure] = []
     for name, curve in report.curves.items():
         family = curve_family(name)
         if len(curve) and family is not None:
@@ -31,7 +31,7 @@ def curves(report: ReportData) -> list[dict[str, Any]]:
     return drawn
 
 
-def _by_rank(name: str, caption: str, curve: NDArray[np.float64], report: ReportData) -> dict[str, Any]:
+def _by_rank(name: str, caption: str, curve: NDArray[np.float64], report: ReportData) -> Figure:
     ranks = sorted({rank for rank in _RANKS if rank <= len(curve)} | {len(curve)})
     table = [[formatting.integer(rank), formatting.percent(float(curve[rank - 1]))] for rank in ranks]
     start = share_start([curve])
@@ -41,7 +41,7 @@ def _by_rank(name: str, caption: str, curve: NDArray[np.float64], report: Report
     if len(ends[0]):
         caption += " Vertical lines are intervals."
     chart = rank_chart(name, {"": curve}, ends={"": ends})
-    return {"chart": chart, "caption": caption.strip(), "table": _values("rank", table)}
+    return Figure(chart, caption.strip(), _values("rank", table))
 
 
 def _ends(name: str, last: int, report: ReportData) -> Ends:
@@ -55,7 +55,7 @@ def _ends(name: str, last: int, report: ReportData) -> Ends:
     return places, low, high
 
 
-def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
+def _precision_recall(curve: NDArray[np.float64]) -> Figure:
     levels = np.linspace(0, 1, len(curve))
     tenth = max(1, (len(curve) - 1) // 10)
     table = [
@@ -64,14 +64,14 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
     ]
     caption = "Interpolated precision at each recall (the best at this or any higher recall), mean over queries."
     chart = precision_recall_chart({"": curve})
-    return {"chart": chart, "caption": caption, "table": _values("recall", table)}
+    return Figure(chart, caption, _values("recall", table))
 
 
 def _values(head: str, rows: Sequence[Row]) -> Table:
     return Table(columns=[Column(head), Column("value")], rows=rows)
 
 
-def distributions(report: ReportData, explorer: str = "") -> list[dict[str, Any]]:
+def distributions(report: ReportData, explorer: str = "") -> list[Figure]:
     """Return histograms of the average precision and of the inverse negative penalty of the queries.
 
     Bars of the former lead to their queries in an `explorer`, whose address is relative to the page.
@@ -82,12 +82,11 @@ def distributions(report: ReportData, explorer: str = "") -> list[dict[str, Any]
         if family.per_query_name in report.per_query
     ]
     return [
-        {
-            "chart": query_histogram(
+        Figure(
+            query_histogram(
                 family.per_query_name, values, series=series, explorer=explorer if family.headline == "average" else ""
             ),
-            "caption": f"{family.per_query_name} of each query.",
-            "table": None,
-        }
+            f"{family.per_query_name} of each query.",
+        )
         for series, (family, values) in enumerate(shown)
     ]

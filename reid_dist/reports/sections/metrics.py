@@ -56,6 +56,9 @@ def _meanings(report: ReportData, *, has_ties: bool) -> Iterator[Note]:
     if has_ties:
         text = "optimistic is the highest value that an order of tied items gives, pessimistic the lowest"
         yield Note(text, "order of ties", True)
+    undefined = [name for name, value in report.metrics.items() if math.isnan(value) and name not in report.bounds]
+    if undefined and (why := words.nothing_counted(report.verification or {})):
+        yield Note(f"{', '.join(undefined)}: {why}", "undefined", True)
     if report.bounds:
         yield Note("only the top of each ranking is known; the value lies within these bounds", "bounds", True)
 

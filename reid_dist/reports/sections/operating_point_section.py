@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from reid_dist.core import formatting
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.plots.chart import Band, Chart, Layer, Line, Rule, Steps, empty_chart, number_axis, share_axis
+from reid_dist.reports.plots.embedded import Figure
 from reid_dist.reports.tabular.table import Cell, Column, Ends, Kind, Note, Row, Table
-from reid_dist.reports.words import RATES, resampled
+from reid_dist.reports.words import RATES, nothing_counted, resampled
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -81,7 +82,7 @@ def point_table(document: Mapping[str, Any]) -> Table:
         for name in RATES:
             value = restored_number(table[name][place])
             low, high = (intervals[name][place] if intervals.get(name) else None) or (None, None)
-            ends = None if low is None or high is None else Ends(_interval((low, high)), low, high)
+            ends = None if low is None or high is None else Ends(f"[{_share(low)}, {_share(high)}]", low, high)
             rates.append(Cell(formatting.rate(value), value, ends))
         accepted = table["n_accepted"][place]
         rows.append([Cell(point), at, *rates, Cell(formatting.integer(accepted), accepted)])
@@ -91,6 +92,7 @@ def point_table(document: Mapping[str, Any]) -> Table:
         rows=rows,
         notes=[
             Note("of all pairs; FPIR, FNIR and precision of each query's top match", "FAR, TAR", True),
+            *([Note(why, "undefined", True)] if (why := nothing_counted(document["counts"])) else []),
             *([] if confidence is None else [Note(resampled(confidence), "intervals", True)]),
         ],
         interval_head="interval" if confidence is None else f"{100 * confidence['level']:g} %",
@@ -133,35 +135,19 @@ def _error(value: float | None, interval: Sequence[float | None] | None) -> Cell
     return Cell(f"{value:.3g}", value, ends)
 
 
-def _interval(ends: Sequence[float | None] | None) -> str:
-    low, high = (None, None) if ends is None else ends
-    if low is None or high is None:
-        return "-"
-    return f"[{_share(low)}, {_share(high)}]"
-
-
 def _share(value: float) -> str:
     return formatting.rate_digits(value, 3)
 
 
-def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
+def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[str, float]] = ()) -> Figure:
     edges, counts = found.edges, found.counts
-    texts = {name: [formatting.integer(value) for value in values.tolist()] for name, values in counts.items()}
     ends = {name: found.ends(name) for name in counts}
-    columns = {
-        "from": [f"{edge:.6g}" for edge in edges.tolist()],
-        "to": [*(f"{edge:.6g}" for edge in edges[1:].tolist()), ""],
-        **_with_ends(texts, ends, "share of "),
-    }
-    filled = np.flatnonzero(np.sum([*counts.values()], axis=0))
-    table = _table(columns, filled.tolist())
     dashed = f" Dashed rules: {' and '.join(name for name, _ in marks)}." if marks else ""
     upright = " Vertical rules: intervals of the shares." if _any(ends) else ""
     caption = f"Shares within each kind.{dashed}{upright}"
     shown = {_KINDS.get(name, name): name for name in counts}
     kinds = {word: (counts[name], ends[name]) for word, name in shown.items() if counts[name].any()}
-    chart = _histogram_chart(title, edges, kinds, unit, marks)
-    return {"chart": chart, "caption": caption, "table": table}
+    return Figure(_histogram_chart(title, edges, kinds, unit, marks), caption)
 
 
 def _histogram_chart(
@@ -196,7 +182,7 @@ def _histogram_chart(
     return Chart(title=title, words=f"{title}: {', '.join(kinds)}", x=x, y=y, layers=layers)
 
 
-def _rates(found: _Histogram, n_non_mated: int) -> dict[str, Any]:
+def _rates(found: _Histogram, n_non_mated: int) -> Figure:
     """Rates of top matches at every edge; some of the non-mated queries may have no top match."""
     counts = found.counts
     below = {name: np.append(0, np.cumsum(values)[:-1]) for name, values in counts.items()}
@@ -211,13 +197,9 @@ def _rates(found: _Histogram, n_non_mated: int) -> dict[str, Any]:
         "1 - FNIR": 1.0 - found.ends("FNIR")[:, ::-1],
         "FPIR": found.ends("FPIR"),
     }
-    columns = {"threshold": [f"{edge:.6g}" for edge in found.edges.tolist()], **_with_ends(_as_rates(rates), ends)}
     shaded = " Shaded: intervals." if _any(ends) else ""
-    return {
-        "chart": _rates_chart("Top matches accepted", found.edges, rates, ends),
-        "caption": f"Outcome of top matches closer than a threshold.{shaded}",
-        "table": _table(columns),
-    }
+    caption = f"Outcome of top matches closer than a threshold.{shaded}"
+    return Figure(_rates_chart("Top matches accepted", found.edges, rates, ends), caption)
 
 
 def _rates_chart(title: str, edges: Float64, rates: Mapping[str, Float64], ends: Mapping[str, Float64]) -> Chart:
@@ -235,26 +217,16 @@ def _rates_chart(title: str, edges: Float64, rates: Mapping[str, Float64], ends:
     return Chart(title=title, words=f"{title}: {', '.join(known)}", x=x, y=y, layers=layers)
 
 
-def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogram) -> dict[str, Any]:
+def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogram) -> Figure:
     starts = np.array(calibration["from"], np.float64)
     priors = {f"prior {_share(entry['prior'])} %": entry for entry in calibration["priors"]}
     values = {key: np.array(entry["probability"], np.float64) for key, entry in priors.items()}
     ends = {key: _ends(entry["intervals"]["probability"], len(starts)) for key, entry in priors.items()}
-    columns = {
-        "from distance": [f"{start:.6g}" for start in starts.tolist()],
-        "matches": [formatting.integer(number) for number in calibration["matches"]],
-        "others": [formatting.integer(number) for number in calibration["others"]],
-        **_with_ends(_as_rates(values), ends),
-    }
     title = f"Probability that {'a pair' if name == 'pairs' else 'a top match'} is a match"
     shaded = " Shaded: intervals." if _any(ends) else ""
     caption = f"At its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
     end = _end(histogram.edges, sum(histogram.counts.values()))
-    return {
-        "chart": _probability_chart(title, starts, end, values, ends),
-        "caption": caption,
-        "table": _table(columns),
-    }
+    return Figure(_probability_chart(title, starts, end, values, ends), caption)
 
 
 def _probability_chart(
@@ -287,26 +259,6 @@ def _ends(intervals: Sequence[Sequence[float | None]], n: int) -> Float64:
 
 def _any(ends: Mapping[str, Float64]) -> bool:
     return any(np.isfinite(each).any() for each in ends.values())
-
-
-def _as_rates(values: Mapping[str, Float64]) -> dict[str, list[str]]:
-    return {name: [formatting.rate(value) for value in each.tolist()] for name, each in values.items()}
-
-
-def _with_ends(texts: Mapping[str, list[str]], ends: Mapping[str, Float64], of: str = "") -> dict[str, list[str]]:
-    """Columns, each with one of its intervals after it where there are any."""
-    columns: dict[str, list[str]] = {}
-    for name, cells in texts.items():
-        columns[_KINDS.get(name, name)] = cells
-        if np.isfinite(ends[name]).any():
-            known = [None if math.isnan(low) else (low, high) for low, high in ends[name].tolist()]
-            columns[f"{of}{_KINDS.get(name, name)}, interval in %"] = [_interval(pair) for pair in known]
-    return columns
-
-
-def _table(columns: Mapping[str, Sequence[str]], places: Sequence[int] | None = None) -> Table:
-    rows = list(zip(*columns.values(), strict=True))
-    return Table(columns=[*map(Column, columns)], rows=rows if places is None else [rows[place] for place in places])
 
 
 def _end(edges: Any, counts: Any) -> float:

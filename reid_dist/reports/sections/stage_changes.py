@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from reid_dist.core.formatting import upper_first
+from reid_dist.reports.documents import restored_number
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.tabular.table import Cell, Column, Ends, Kind, Note, Table, interval_head, metric_cell
-from reid_dist.reports.words import call, is_share
+from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Table, interval_head, metric_cell, points_cell
+from reid_dist.reports.words import call
 
 _UNITS: Final = {"query": "queries", "identity": "identities"}
 
@@ -25,7 +26,7 @@ def change_lines(table: Table) -> list[str]:
     lines = []
     for metric, before, after, change, _ in table.cells():
         ends = "" if change.ends is None else f", {table.interval_head} {change.ends.text}"
-        lines.append(f"{metric.text} {before.text} \N{RIGHTWARDS ARROW} {after.text} ({change.text}{ends})")
+        lines.append(f"{metric.text} {before.text} \N{RIGHTWARDS ARROW} {after.text} ({change.text} points{ends})")
     return lines
 
 
@@ -43,7 +44,8 @@ def _tables(report: ReportData, found: Mapping[str, Any]) -> Iterator[Table]:
             ),
             columns=[
                 Column("metric", Kind.NAME),
-                *(Column(head) for head in ("without", "with", "change")),
+                *map(Column, ("without", "with")),
+                Column("change", unit="points"),
                 Column("verdict", Kind.TEXT),
             ],
             rows=[*map(_row, run["metrics"])],
@@ -53,21 +55,8 @@ def _tables(report: ReportData, found: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _row(each: Mapping[str, Any]) -> list[Cell]:
-    scale, digits, points = (100, ".2f", " points") if is_share(each["metric"]) else (1, ".4g", "")
-    before, after, difference, low, high = (
-        math.nan if each[name] is None else each[name]
-        for name in ("baseline", "candidate", "difference", "low", "high")
-    )
-    ends = None
-    if not math.isnan(low) and not math.isnan(high):
-        ends = Ends(f"{scale * low:+{digits}} to {scale * high:+{digits}}", low, high)
-    change = "-" if math.isnan(difference) else f"{scale * difference:+{digits}}{points}"
-    return [
-        Cell(each["metric"]),
-        *(
-            Cell(f"{value:.4g}", value) if not points and not math.isnan(value) else metric_cell(each["metric"], value)
-            for value in (before, after)
-        ),
-        Cell(change, difference, ends),
-        Cell(each["verdict"] or "not tested"),
-    ]
+    names = ("baseline", "candidate", "difference", "low", "high")
+    before, after, difference, low, high = (restored_number(each[name]) for name in names)
+    ends = None if math.isnan(low) or math.isnan(high) else (low, high)
+    values = (metric_cell(each["metric"], value) for value in (before, after))
+    return [Cell(each["metric"]), *values, points_cell(difference, ends), Cell(each["verdict"] or "not tested")]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core import formatting
 from reid_dist.metrics.metric import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
 from reid_dist.reports.plots.curve_charts import det_chart, roc_chart
+from reid_dist.reports.plots.embedded import Figure
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.tabular.table import Cell, Column, Kind, Table, metric_cell
 
@@ -78,7 +79,7 @@ def _is_roc_point(family: MetricFamily) -> bool:
     return family.needs == PAIRS and family.takes_share
 
 
-def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float64]) -> list[dict[str, Any]]:
+def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float64]) -> list[Figure]:
     marked = []
     for name, value in report.metrics.items():
         family = metric_family(name)
@@ -98,17 +99,15 @@ def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float6
         ],
     )
     return [
-        {
-            "chart": det_chart({"": (far, tar)}, marked),
-            "caption": "False rejects against false accepts, both axes logarithmic; closer to the lower left "
-            "is better. Dashed, where in view: both are equal.",
-            "table": table,
-        },
-        {
-            "chart": roc_chart({"": (far, tar)}, marked),
-            "caption": "True accepts against false accepts, the latter logarithmic.",
-            "table": table,
-        },
+        Figure(
+            det_chart({"": (far, tar)}, marked),
+            "False rejects against false accepts, both axes logarithmic; closer to the lower left is better. Dashed, "
+            "where in view: both are equal.",
+            table,
+        ),
+        Figure(
+            roc_chart({"": (far, tar)}, marked), "True accepts against false accepts, the latter logarithmic.", table
+        ),
     ]
 
 

@@ -4,8 +4,7 @@ Only runs of one protocol over the same queries and gallery are compared with ea
 for each.
 """
 
-from reid_dist.reports.tables.run_table import SCHEMA, RunTable, ShownRuns
-from reid_dist.reports.tables.run_table_values import Cell, Group, Row, distinct_names
+from reid_dist.reports.tables.run_table import SCHEMA, Cell, Group, Row, RunTable, ShownRuns, distinct_names
 from reid_dist.reports.tables.table_of_runs import ComparedRuns, comparable, compare_runs, run_names
 
 __all__ = [

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.reports.browse.subject import open_subject
-from reid_dist.reports.comparison.comparison_values import Comparison
+from reid_dist.reports.comparison.comparison_values import ChangedQuery, Comparison
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.reports.ranked_pictures import RankedPictures
 from reid_dist.reports.recorded_sides import image_roots
 from reid_dist.reports.report import Report
-from reid_dist.reports.tables.run_table_values import MovedQueries, MovedQuery
 
 # Queries that lost, and that gained; and items of each list.
 _EACH: Final = 4
 _DEPTH: Final = 8
 
 _NONE: Final = "No pictures of changed queries"
+
+
+@dataclass(frozen=True, slots=True)
+class MovedQuery:
+    """A query that changed, and the head of its list in the first and in the second run."""
+
+    changed: ChangedQuery
+    lists: tuple[RankedPictures, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovedQueries:
+    """Queries that changed most under a metric, and a note on the pictures that are missing, or ""."""
+
+    metric: str
+    queries: tuple[MovedQuery, ...]
+    note: str
 
 
 def moved_queries(

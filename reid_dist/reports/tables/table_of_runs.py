@@ -30,8 +30,7 @@ from reid_dist.reports.pages import render_tables
 from reid_dist.reports.report import Report
 from reid_dist.reports.tables.letters import compact_letters, holm
 from reid_dist.reports.tables.moved import moved_queries
-from reid_dist.reports.tables.run_table import RunTable
-from reid_dist.reports.tables.run_table_values import Cell, Group, Row
+from reid_dist.reports.tables.run_table import Cell, Group, Row, RunTable
 from reid_dist.reports.tabular.table import Table
 from reid_dist.reports.words import call, conventions_once, flatten
 

@@ -29,6 +29,13 @@ def write_csv_table(columns: Sequence[str], rows: Iterable[Sequence[object]], fi
         writer.writerow([_cell(value) if isinstance(value, str) else value for value in row])
 
 
+def csv_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return the text that `write_csv_table` writes."""
+    text = io.StringIO()
+    write_csv_table(columns, rows, text)
+    return text.getvalue()
+
+
 def _cell(text: str) -> str:
     safe = without_controls(text)
     return f"'{safe}" if safe.startswith(_FORMULA) and not _HARMLESS.fullmatch(safe) else safe
@@ -50,9 +57,7 @@ def tables_csv(tables: Sequence[Table]) -> str:
     columns = dict.fromkeys(["table"] if several else [])
     for head in dict.fromkeys(heads):
         columns |= dict.fromkeys([head, *(name for name in _names(head)[1:] if any(name in row for row in rows))])
-    text = io.StringIO()
-    write_csv_table(list(columns), ([row.get(name) for name in columns] for row in rows), text)
-    return text.getvalue()
+    return csv_table(list(columns), ([row.get(name) for name in columns] for row in rows))
 
 
 def _names(head: str) -> list[str]:

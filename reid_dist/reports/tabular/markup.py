@@ -100,6 +100,9 @@ def _html_cell(column: Column, cell: Cell, *, is_head: bool, stacked: bool, keye
     )
     sorted_by = escape(cell.text).striptags() if cell.value is None else repr(cell.value)
     key = Markup(' data-key="{}"').format(sorted_by) if keyed else Markup("")
+    if cell.shade is not None:
+        kind += " shaded"
+        key += Markup(' style="--shade:{}"').format(f"{cell.shade:.2f}")
     if is_head:
         return Markup('<th scope="row"{}{}>{}</th>').format(_class(kind), key, shown)
     # The result itself needs no name beside it on a narrow page.

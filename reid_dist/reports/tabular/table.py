@@ -79,7 +79,7 @@ class Cell(NamedTuple):
     """One cell.
 
     `value` is the number behind the text, None for a text alone; `mark` is a superscript; `link` the address of what
-    the cell is about; `image` a JPEG of it, which pages show.
+    the cell is about.  Pages also show `image`, a JPEG of it, and a colour of the strength `shade`, 0 to 1, behind it.
     """
 
     text: str
@@ -89,6 +89,7 @@ class Cell(NamedTuple):
     mark: str = ""
     link: str = ""
     image: bytes | None = None
+    shade: float | None = None
 
 
 class Note(NamedTuple):

@@ -70,11 +70,6 @@ def print_headed(heading: Heading, tables: Sequence[Table], notes: str, file: IO
     print_parts(*_headed(heading, tables, notes), file=file, accent=_accent(tables))
 
 
-def headed_group(heading: Heading, tables: Sequence[Table], width: int) -> RenderableType:
-    """Return the same as something that a :class:`rich.console.Console` prints."""
-    return Group(*_renderables(_headed(heading, tables, "full"), width, _accent(tables)))
-
-
 def _headed(heading: Heading, tables: Sequence[Table], notes: str) -> Iterator[RenderableType | Table]:
     title, *others = heading.lines
     # The word as well as the colour: a log file has no colours.

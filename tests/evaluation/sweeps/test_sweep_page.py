@@ -123,7 +123,7 @@ def test_charts_stay_inside_their_frames(made):
 
 
 def chart_of(made, metric=0):
-    return charts_of(made.to_dict())[metric]["chart"]
+    return charts_of(made.to_dict())[metric].chart
 
 
 def lines_of(chart):

@@ -300,8 +300,8 @@ def test_the_change_is_reported_on_request(tmp_path):
     first = expected[0]
     line = (
         f"mAP {100 * first.baseline:.2f} % \N{RIGHTWARDS ARROW} {100 * first.candidate:.2f} % "
-        f"({100 * first.difference:+.2f} points, 95 % interval {100 * first.interval.low:+.2f} to "
-        f"{100 * first.interval.high:+.2f})"
+        f"({100 * first.difference:+.2f} points, 95 % interval [{100 * first.interval.low:+.2f}, "
+        f"{100 * first.interval.high:+.2f}])"
     )
     printed = io.StringIO()
     print_report(changed, printed)
@@ -309,7 +309,8 @@ def test_the_change_is_reported_on_request(tmp_path):
         assert line in " ".join(text.split())
     changed.save(tmp_path / "run")
     assert Report.load(tmp_path / "run").stage_changes == found
-    assert f"{100 * first.difference:+.2f} points" in changed.to_html()
+    assert f"{100 * first.difference:+.2f} <" in changed.to_html()
+    assert "change (points)" in changed.to_html()
 
 
 def test_changes_of_an_expanded_run_are_against_both_runs():
