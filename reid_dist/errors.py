@@ -8,7 +8,7 @@ keep the details as an attribute, hence survive pickling between processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import ClassVar, Final, Self, TypeVar
 
@@ -209,3 +209,12 @@ def load_all(load: Callable[[Source], Loaded], sources: Iterable[Source]) -> lis
         raise failed[0]
     refuse([str(error) for error in failed], many="runs")
     return loaded
+
+
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and those that led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -7,9 +7,6 @@ from typing import Any
 import click
 
 from reid_dist.cli import ingest_command
-from reid_dist.core.credentials import without_controls
-from reid_dist.core.findings import lines_of
-from reid_dist.core.formatting import counted
 
 # Parameters of `ingest` that are of a new store, or choose a query and a gallery: a store is one set.
 _OF_NEW_STORES = {
@@ -53,19 +50,13 @@ def command(store: str, source: str, **options: Any) -> None:
     from reid_dist.stores.repeated_items import repeat_notes
     from reid_dist.stores.stored import StoreReader
 
-    arrays = {name: options.pop(name) for name in ingest_command.array_names() if name in options}
+    named = ingest_command.named_arrays(options)
     options["words"] = ingest_command.words_of(options["words"])
     with rows_progress() as progress:
-        named = {name: value for name, value in arrays.items() if value is not None}
         grown = append(store, source, named, progress=progress, **options)
-    identities = counted(ingest_command.identities(grown), "identity")
     appended = StoreReader.open(grown.uri).manifest.source["appended"][-1]
-    click.echo(
-        f"{grown.uri}: {appended['rows']} rows appended, {grown.n_rows} x {grown.dim} {grown.dtype}, "
-        f"{identities}, content {grown.content_digest[:16]}"
-    )
-    for word, text in [*(("note", note) for note in appended["notes"]), *lines_of(repeat_notes(grown, "set"))]:
-        click.echo(without_controls(f"  {word}: {text}"))
+    facts = (f"{appended['rows']} rows appended", ingest_command.shape_of(grown), ingest_command.identities_of(grown))
+    ingest_command.print_store(grown, facts, appended["notes"], repeat_notes(grown, "set"))
 
 
 command.params += [parameter for parameter in ingest_command.command.params if _takes(parameter)]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.click_options import metrics_option
+from reid_dist.cli.click_options import PATH, metrics_option
 from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("average")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
 @metrics_option("average")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level.")
 @click.option("--allow-different", is_flag=True, help="Average even if conventions differ.")

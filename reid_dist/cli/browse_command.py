@@ -6,32 +6,26 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.click_options import image_root_option
+from reid_dist.cli.click_options import COUNT, PATH, image_root_option
 
 
 @click.command("browse")
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option(
-    "--against", type=click.Path(path_type=Path), metavar="RUN", help="Run on the same queries to compare with."
-)
+@click.argument("run", type=PATH)
+@click.option("--against", type=PATH, metavar="RUN", help="Run on the same queries to compare with.")
 @click.option(
     "--static",
     "folder",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Write a folder whose index.html opens from disk instead of serving.",
 )
-@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Items per list. Default: all in topk.npz.")
+@click.option("--depth", type=COUNT, metavar="N", help="Items per list. Default: all in topk.npz.")
 @click.option("--no-pictures", is_flag=True, help="Show no pictures.")
 @image_root_option
 @click.option("--query", metavar="STORE", help="New location of the query store, if moved.")
 @click.option("--gallery", metavar="STORE", help="New location of the gallery store, if moved.")
 @click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    show_default="a free one",
-    help="Port of 127.0.0.1 to serve on.",
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port of 127.0.0.1 to serve on."
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in the web browser of this machine.")
 def command(

@@ -90,11 +90,6 @@ def declared_options(options: Iterable[Option], **changed: dict[str, Any]) -> Ca
     return _together(*(option(attributes.pop("flag"), name, **attributes) for name, attributes in found))
 
 
-def job_options(function: F) -> F:
-    """Add every option of a job."""
-    return shared_options(*JOB_OPTIONS)(function)
-
-
 def _attributes(given: Option) -> dict[str, Any]:
     """Arguments of `click.option`."""
     found: dict[str, Any] = {"group": given.heading, "help": given.help}
@@ -212,7 +207,8 @@ def _checked_name(_context: click.Context, _parameter: click.Parameter, given: s
     return name
 
 
-_path = click.Path(path_type=Path)
+PATH: Final = click.Path(path_type=Path)
+COUNT: Final = click.IntRange(min=1)
 
 override_option = option(
     "--set",
@@ -245,7 +241,7 @@ observation_options = _together(
     option(
         "--performance-report",
         group=OUTPUTS,
-        type=_path,
+        type=PATH,
         metavar="FILE",
         help="Write Dask's performance report of the cluster to this file: an HTML page that needs no network.",
     ),
@@ -261,14 +257,8 @@ def _cluster_options(*, example: str, usual: str) -> Callable[[F], F]:
     """Add ``--workers``, ``--cluster`` and ``--device``; `usual` is what runs without a cluster."""
     file = f"Cluster file, such as cluster_configs/{example}. Without one: {usual}."
     return _together(
-        option(
-            "--workers",
-            group=RESOURCES,
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Worker processes of the local cluster.",
-        ),
-        option("--cluster", "cluster_file", group=RESOURCES, type=_path, metavar="FILE", help=file),
+        option("--workers", group=RESOURCES, type=COUNT, metavar="N", help="Worker processes of the local cluster."),
+        option("--cluster", "cluster_file", group=RESOURCES, type=PATH, metavar="FILE", help=file),
         option(
             "--device",
             group=RESOURCES,
@@ -325,11 +315,7 @@ image_root_option = click.option(
 )
 
 chunk_option = option(
-    "--chunk-rows",
-    group=OUTPUTS,
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Rows per chunk. Default: about 16 MiB of features.",
+    "--chunk-rows", group=OUTPUTS, type=COUNT, metavar="N", help="Rows per chunk. Default: about 16 MiB of features."
 )
 
 
@@ -350,7 +336,7 @@ def output_options(
     """Add ``--output``, ``--name``, ``--workspace``, ``--resume`` and ``--json``, with these help texts."""
     words = "Print the report as JSON, and nothing else."
     return _together(
-        option("--output", group=OUTPUTS, type=_path, metavar="DIR", help=output),
+        option("--output", group=OUTPUTS, type=PATH, metavar="DIR", help=output),
         name_option,
         resume_options(workspace=workspace, resume=resume),
         option("--json", "as_json", group=OUTPUTS, is_flag=True, help=words),
@@ -367,12 +353,33 @@ def options_in_threads(function: F) -> Callable[..., Any]:
 
 
 def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool = False) -> ClusterConfig:
-    """Cluster of ``--cluster``, ``--workers`` and ``--device``; see `_choose_cluster`.
+    """Cluster of ``--cluster``, ``--workers`` and ``--device``; without a file or workers a local one, or threads.
 
-    Raises `InputError` for a GPU of this machine that cannot be used.
+    Prepares local workers, and may end a process that only serves.  Raises `InputError` for a GPU of this machine that
+    cannot be used.
     """
+    cluster: ClusterConfig
+    if cluster_file is not None:
+        if workers is not None:
+            raise click.UsageError("--workers belongs to the local cluster; with --cluster, set it in the file")
+        from reid_dist.clusters import read_cluster, take_part
+
+        cluster = read_cluster(cluster_file)
+        # In a job whose tasks all run this command, this process may be the scheduler or a worker.
+        take_part(cluster)
+    elif in_threads and workers is None:
+        from reid_dist.clusters import Threads
+
+        cluster = Threads(kind="threads")
+    else:
+        from reid_dist.clusters.workers import prepare_local_workers
+
+        # First, so that the workers' imports run beside those of this process.
+        prepare_local_workers()
+        from reid_dist.clusters import LocalCluster
+
+        cluster = LocalCluster(kind="local", workers=workers)
     device = click.get_current_context().meta.get(_DEVICE)
-    cluster = _choose_cluster(cluster_file, workers, in_threads=in_threads)
     if device is not None:
         cluster = cluster.model_copy(update={"device": device})
     wants_gpu = cluster.device == "cuda" or getattr(cluster, "gpus", None) is not None
@@ -380,30 +387,4 @@ def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads
         from reid_dist.engine.policy import require_device
 
         require_device()
-    return cluster
-
-
-def _choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool) -> ClusterConfig:
-    """Cluster of ``--cluster`` and ``--workers``; prepares local workers, and may end a process that only serves.
-
-    Without both, it is a local one, or threads of this process.
-    """
-    if in_threads and cluster_file is None and workers is None:
-        from reid_dist.clusters import Threads
-
-        return Threads(kind="threads")
-    from reid_dist.clusters.workers import prepare_local_workers
-
-    if cluster_file is None:
-        # First, so that the workers' imports run beside those of this process.
-        prepare_local_workers()
-    from reid_dist.clusters import LocalCluster, read_cluster, take_part
-
-    if cluster_file is None:
-        return LocalCluster(kind="local", workers=workers)
-    if workers is not None:
-        raise click.UsageError("--workers belongs to the local cluster; with --cluster, set it in the file")
-    cluster = read_cluster(cluster_file)
-    # In a job whose tasks all run this command, this process may be the scheduler or a worker.
-    take_part(cluster)
     return cluster

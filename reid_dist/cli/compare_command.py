@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import image_root_option, metrics_option, test_options
+from reid_dist.cli.click_options import PATH, image_root_option, metrics_option, test_options
 from reid_dist.cli.result_place import ResultPlace, result_options
 from reid_dist.errors import ExitCode
 
 
 @click.command("compare")
-@click.argument("baseline", type=click.Path(path_type=Path))
-@click.argument("candidate", type=click.Path(path_type=Path))
+@click.argument("baseline", type=PATH)
+@click.argument("candidate", type=PATH)
 @metrics_option("compare")
 @test_options
 @click.option(

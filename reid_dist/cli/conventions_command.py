@@ -62,18 +62,7 @@ from reid_dist.evaluation.options import LEFT_OUT
 @result_options("table")
 @shared_options(*LEFT_OUT)
 @options_in_threads
-def command(
-    query: str,
-    gallery: str,
-    targets: tuple[str, ...],
-    metrics: tuple[str, ...],
-    distances: tuple[str, ...],
-    also: tuple[str, ...],
-    single_shot: bool,
-    place: ResultPlace,
-    run: RunOptions,
-    **left_out: Any,
-) -> None:
+def command(query: str, gallery: str, place: ResultPlace, run: RunOptions, **options: Any) -> None:
     """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
 
     One pass per distance covers all combinations of these choices: items with the query's identity and camera are junk
@@ -99,20 +88,10 @@ def command(
 
     refuse_unobservable(run.cluster, run.performance_page)
     # Before anything is read.
-    parse_targets(targets)
-    parse_also(also)
-    near, far = open_sides(query, gallery, **left_out)
+    parse_targets(options["targets"])
+    parse_also(options["also"])
+    near, far = open_sides(query, gallery, **{name: options.pop(name) for name in LEFT_OUT})
+    options |= {name: options[name] or None for name in ("metrics", "distances")}
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
-        table = conventions(
-            near,
-            far,
-            targets=targets,
-            metrics=metrics or None,
-            distances=distances or None,
-            also=also,
-            single_shot=single_shot,
-            client=client,
-            workspace=run.workspace,
-            progress=progress,
-        )
+        table = conventions(near, far, **options, client=client, workspace=run.workspace, progress=progress)
     place.deliver(table)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.click_options import RunOptions, choose_cluster, local_options, name_option
+from reid_dist.cli.click_options import PATH, RunOptions, choose_cluster, local_options, name_option
 
 _DEFAULT = "reid-dist-demo"
 
@@ -19,7 +19,7 @@ _DEFAULT = "reid-dist-demo"
 @click.command("demo")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help=f"Directory for the data and the reports. Default: ./{_DEFAULT}, or the first free ./{_DEFAULT}-N.",
 )

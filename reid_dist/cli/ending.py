@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -24,7 +23,7 @@ from reid_dist.core.address_space import more_memory
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.limits import shortage, unusable_place
 from reid_dist.core.processes import discard_output
-from reid_dist.errors import ExitCode, InputError, ReidDistError, RunFailedError
+from reid_dist.errors import ExitCode, InputError, ReidDistError, RunFailedError, chain_of
 
 # Bars on a terminal hide it.
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -43,8 +42,9 @@ class Ending:
 
 def ending_of(error: BaseException) -> Ending | None:
     """Ending of an error that reached the top; None for a defect of the package, which gets a traceback."""
-    interrupt = _behind(error, lambda each: isinstance(each, KeyboardInterrupt))
-    _Process.is_short = _behind(error, lambda each: isinstance(each, MemoryError) or bool(shortage(each))) is not None
+    # Interrupted code may raise other errors.
+    interrupt = next((each for each in chain_of(error) if isinstance(each, KeyboardInterrupt)), None)
+    _Process.is_short = any(isinstance(each, MemoryError) or shortage(each) for each in chain_of(error))
     if interrupt is not None:
         return interruption(str(interrupt))
     if isinstance(error, click.Abort):
@@ -89,17 +89,6 @@ def interruption(kept: str = "") -> Ending:
     return Ending(
         signals.exit_code(ExitCode.INTERRUPTED), click.ClickException(f"{name}; {kept}" if kept else f"{name}.")
     )
-
-
-def _behind(error: BaseException | None, is_wanted: Callable[[BaseException], bool]) -> BaseException | None:
-    """The first error of a kind among an error and what caused it: interrupted code may raise other errors."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if is_wanted(error):
-            return error
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return None
 
 
 class _Process:

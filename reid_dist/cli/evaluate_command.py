@@ -11,18 +11,19 @@ from reid_dist.cli.click_options import (
     RunOptions,
     cluster_options,
     given_options,
-    job_options,
     observation_options,
     output_options,
     refuse_idle_options,
     run_options,
+    shared_options,
     sides_arguments,
 )
+from reid_dist.evaluation.options import JOB_OPTIONS
 
 
 @click.command("evaluate", cls=GroupedCommand)
 @sides_arguments
-@job_options
+@shared_options(*JOB_OPTIONS)
 @cluster_options
 @output_options()
 @observation_options
@@ -47,7 +48,6 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
     from reid_dist.cli.resumable import deliver_report, evaluate_job
     from reid_dist.core.validation import problems_of
     from reid_dist.errors import refusal
-    from reid_dist.evaluation.options import JOB_OPTIONS
     from reid_dist.evaluation.pipelines import PipelineJob
 
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reid_dist.cli.click_options import COUNT, PATH
 from reid_dist.cli.result_place import ResultPlace, result_options
 from reid_dist.core.formatting import byte_size, counted
 
@@ -40,10 +41,10 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("history", type=click.Path(path_type=Path))
+@click.argument("history", type=PATH)
 @click.option(
     "--last",
-    type=click.IntRange(min=1),
+    type=COUNT,
     metavar="N",
     help=f"Show only the newest N runs.  [default: {_SHOWN}; with --name or --json all]",
 )
@@ -99,7 +100,7 @@ def show(
 
 
 @command.command("export")
-@click.argument("history", type=click.Path(path_type=Path))
+@click.argument("history", type=PATH)
 @click.option(
     "--format",
     "kind",
@@ -109,10 +110,7 @@ def show(
 )
 @click.option("--suite", metavar="NAME", help="Only runs of this suite.")
 @click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File to write; required for parquet. Default: standard output.",
+    "--output", type=PATH, metavar="FILE", help="File to write; required for parquet. Default: standard output."
 )
 def export(history: Path, kind: str, suite: str | None, output: Path | None) -> None:
     """Export HISTORY for other programs."""
@@ -145,13 +143,9 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
 
 
 @command.command("leaderboard")
-@click.argument("history", type=click.Path(path_type=Path))
+@click.argument("history", type=PATH)
 @click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    required=True,
-    help="File to write: .html, .md (Markdown) or .csv.",
+    "--output", type=PATH, metavar="FILE", required=True, help="File to write: .html, .md (Markdown) or .csv."
 )
 @click.option("--suite", metavar="NAME", help="Only runs of this suite.")
 @click.option(
@@ -161,14 +155,7 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     metavar="NAME",
     help="Metric to show; repeatable.  [default: mAP, CMC@1, mINP]",
 )
-@click.option(
-    "--last",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=90,
-    show_default=True,
-    help="Show only the newest N runs.",
-)
+@click.option("--last", type=COUNT, metavar="N", default=90, show_default=True, help="Show only the newest N runs.")
 def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[str, ...], last: int) -> None:
     """Write the leaderboard of HISTORY: all models of every data set and job by their latest good values.
 
@@ -192,7 +179,7 @@ def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[s
 
 
 @command.command("import")
-@click.argument("history", type=click.Path(path_type=Path))
+@click.argument("history", type=PATH)
 def import_(history: Path) -> None:
     """Convert a HISTORY of the previous version to the current format; the original is kept as a copy next to it."""
     from reid_dist.nightly.history import History
@@ -201,7 +188,7 @@ def import_(history: Path) -> None:
 
 
 @command.command("accept")
-@click.argument("run", metavar="HISTORY#RUN[:NAME]", type=click.Path(path_type=Path))
+@click.argument("run", metavar="HISTORY#RUN[:NAME]", type=PATH)
 @click.option("--why", required=True, metavar="TEXT", help="Reason, which is stored and shown.")
 def accept(run: Path, why: str) -> None:
     """Accept a change: the entry, or every entry of the run, becomes the baseline of later nights."""
@@ -215,7 +202,7 @@ def accept(run: Path, why: str) -> None:
 
 
 @command.command("prune")
-@click.argument("history", type=click.Path(path_type=Path))
+@click.argument("history", type=PATH)
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Remove all but the newest N runs of each suite.")
 @click.option(
     "--older-than",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reid_dist.cli.click_options import chunk_option, shared_options
+from reid_dist.cli.click_options import PATH, chunk_option, shared_options
 from reid_dist.core.credentials import without_controls
-from reid_dist.core.findings import lines_of
+from reid_dist.core.findings import Finding, lines_of
 from reid_dist.core.formatting import counted
 from reid_dist.evaluation.options import LEFT_OUT
 
@@ -21,22 +20,42 @@ if TYPE_CHECKING:
 _ARRAYS = ("features", "pids", "camids", "item_ids", "image_paths")
 
 
-def array_names() -> list[str]:
+def _array_names() -> list[str]:
     """Keys of the arrays of a source: one set, or two sides."""
     return [f"{side}{array}" for side in ("", "query_", "gallery_") for array in _ARRAYS]
 
 
 def _array_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for the name of every array that a source can hold."""
-    for name in reversed(array_names()):
+    for name in reversed(_array_names()):
         flag, words = f"--{name.replace('_', '-')}", name.replace("_", " ")
         function = click.option(flag, name, metavar="NAME", help=f"Array that holds the {words}.")(function)
     return function
 
 
-def identities(store: FeatureSet) -> int:
+def shape_of(store: FeatureSet) -> str:
+    """Return rows, features and type of a store."""
+    return f"{store.n_rows} x {store.dim} {store.dtype}"
+
+
+def identities_of(store: FeatureSet) -> str:
     """Count identities as `reid-dist check` does: junk, pid -1, is none."""
-    return len(set(store.pids.tolist()) - {-1})
+    return counted(len(set(store.pids.tolist()) - {-1}), "identity")
+
+
+def print_store(
+    store: FeatureSet, facts: Iterable[str], notes: Iterable[str], findings: Iterable[Finding] = ()
+) -> None:
+    """Print what a command has written, and what is to be said of it."""
+    click.echo(f"{store.uri}: {', '.join(facts)}, content {store.content_digest[:16]}")
+    for word, text in [*(("note", note) for note in notes), *lines_of(findings)]:
+        click.echo(without_controls(f"  {word}: {text}"))
+
+
+def named_arrays(options: dict[str, Any]) -> dict[str, str]:
+    """Take the names that are given to arrays out of the options of a command."""
+    given = {name: options.pop(name, None) for name in _array_names()}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
@@ -58,16 +77,12 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     "--output", required=True, metavar="PATH", help="Where to write the store, or query.zarr and gallery.zarr."
 )
 @click.option("--format", "format_name", metavar="NAME", help="Input format.  Default: from the suffix.")
-@click.option(
-    "--pids-file",
-    type=click.Path(path_type=Path),
-    help="File of identities, instead of --pids: .npy, or text with one per line.",
-)
-@click.option("--camids-file", type=click.Path(path_type=Path), help="File of cameras, in the same form.")
+@click.option("--pids-file", type=PATH, help="File of identities, instead of --pids: .npy, or text with one per line.")
+@click.option("--camids-file", type=PATH, help="File of cameras, in the same form.")
 @click.option(
     "--names",
     "names_file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="File with the names of the images, one per line, in row order; labels are read from the names.",
 )
@@ -80,7 +95,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option(
     "--list",
     "lists",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     metavar="FILE",
     help="Label list of the data set, in the format of --layout: text, XML, JSON, CSV or .mat. Images are looked up "
@@ -102,7 +117,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option(
     "--query-list",
     "query_lists",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     metavar="FILE",
     help="File with the names of the query images, one per line. All others are the gallery unless you select it. "
@@ -111,7 +126,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option(
     "--gallery-list",
     "gallery_lists",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     metavar="FILE",
     help="File with the names of the gallery images, in the same form.",
@@ -134,7 +149,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option(
     "--labels",
     "labels_file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Table of labels with one row per feature row: CSV, parquet or any known format.",
 )
@@ -194,16 +209,10 @@ def command(source: str, output: str, **options: Any) -> None:
     from reid_dist.stores import ingest
     from reid_dist.stores.repeated_items import repeat_notes
 
-    arrays = {name: options.pop(name) for name in array_names()}
+    named = named_arrays(options)
     options["words"] = words_of(options["words"])
     with rows_progress() as progress:
-        named = {name: value for name, value in arrays.items() if value is not None}
         stores = ingest(source, output, named, progress=progress, **options)
     for store in stores:
         cameras = "no cameras" if store.camids is None else counted(len(set(store.camids.tolist())), "camera")
-        click.echo(
-            f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {counted(identities(store), 'identity')}, "
-            f"{cameras}, content {store.content_digest[:16]}"
-        )
-        for word, text in [*(("note", note) for note in store.notes), *lines_of(repeat_notes(store, "set"))]:
-            click.echo(without_controls(f"  {word}: {text}"))
+        print_store(store, (shape_of(store), identities_of(store), cameras), store.notes, repeat_notes(store, "set"))

@@ -6,7 +6,6 @@ import dataclasses
 import importlib
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from reid_dist.core.registry import Registry
+    from reid_dist.reports.tabular.table import Table
 
 # Module and name of each registry; imported when it is listed.
 _REGISTRIES = {
@@ -47,6 +47,8 @@ def command(kind: str, name: str | None, *, as_json: bool) -> None:
       reid-dist list benchmarks --json
     """
     from reid_dist.core.registry import unknown_name
+    from reid_dist.reports.tabular.terminal import fact_table, print_parts
+    from reid_dist.reports.words import flatten
 
     entries = {entry.name: entry for entry in _entries(kind)}
     if name is not None and name not in entries:
@@ -56,33 +58,19 @@ def command(kind: str, name: str | None, *, as_json: bool) -> None:
         records = [_record(entry) for entry in chosen]
         click.echo(json.dumps(records if name is None else records[0], indent=1, ensure_ascii=False))
     elif name is None:
-        _print_table(chosen)
+        # A line for each entry where another program reads them.
+        print_parts(_table(chosen), width=_ONE_LINE)
     else:
-        _print_record(_record(chosen[0]))
+        facts = ((key.replace("_", " "), text) for key, text in flatten(_record(chosen[0])) if text)
+        print_parts(fact_table(facts))
 
 
-def _print_table(entries: Iterable[Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _table(entries: Iterable[Any]) -> Table:
+    """Return one line for each entry."""
+    from reid_dist.reports.tabular.table import Column, Kind, Table
 
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    table.add_column("name", no_wrap=True)
-    # Folded: an ellipsis would take the end of a record.
-    table.add_column("what it is", ratio=3, overflow="fold")
-    table.add_column("source", ratio=2, overflow="fold")
-    for entry in entries:
-        # As plain text: definitions hold square brackets, which are no markup here.
-        table.add_row(Text(entry.name), Text(entry.summary), Text(entry.source))
-    # A line for each entry where another program reads them.
-    Console(highlight=False, width=None if sys.stdout.isatty() else _ONE_LINE).print(table)
-
-
-def _print_record(record: Mapping[str, Any]) -> None:
-    from reid_dist.reports.tabular.terminal import fact_table, print_parts
-    from reid_dist.reports.words import flatten
-
-    print_parts(fact_table([(key.replace("_", " "), text) for key, text in flatten(record) if text]))
+    columns = (Column("name", Kind.NAME), Column("what it is", Kind.TEXT), Column("source", Kind.TEXT))
+    return Table(columns=columns, rows=[(entry.name, entry.summary, entry.source) for entry in entries])
 
 
 def _record(entry: Any) -> dict[str, Any]:

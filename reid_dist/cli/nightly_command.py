@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import choose_cluster, events_option, local_options
+from reid_dist.cli.click_options import PATH, choose_cluster, events_option, local_options
 
 
 @click.command("nightly")
-@click.argument("suite", type=click.Path(path_type=Path))
+@click.argument("suite", type=PATH)
 @click.option(
     "--history",
     "history_file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="SQLite file of all nights; created if missing.  [required unless --list]",
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Directory of the page and of the reports of all nights. Default: FILE without its suffix.",
 )
@@ -44,15 +45,11 @@ from reid_dist.cli.click_options import choose_cluster, events_option, local_opt
 def command(
     suite: Path,
     history_file: Path | None,
-    output: Path | None,
     only: tuple[str, ...],
     only_listed: bool,
     cluster_file: Path | None,
     workers: int | None,
-    workspace: str | None,
-    mlflow_uri: str | None,
-    as_json: bool,
-    allow_incomparable: bool,
+    **options: Any,
 ) -> int:
     """Run every job of a SUITE file, compare it with earlier nights, and write the page.
 
@@ -78,14 +75,4 @@ def command(
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.night import run_night
 
-    return run_night(
-        suite,
-        history_file,
-        cluster,
-        output=output,
-        only=only,
-        workspace=workspace,
-        mlflow_uri=mlflow_uri,
-        as_json=as_json,
-        allow_incomparable=allow_incomparable,
-    )
+    return run_night(suite, history_file, cluster, only=only, **options)

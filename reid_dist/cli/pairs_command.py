@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from reid_dist.cli.click_options import shared_options
 from reid_dist.cli.result_place import ResultPlace, result_options
 
 
@@ -20,9 +21,7 @@ from reid_dist.cli.result_place import ResultPlace, result_options
     show_default=True,
     help="How the columns name rows; numbers start at 0.",
 )
-@click.option(
-    "--distance", default="cosine", show_default=True, metavar="NAME", help="Distance; see `reid-dist list distances`."
-)
+@shared_options("distance", distance={"metavar": "NAME"})
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="EER or TAR@FAR=x; repeatable.")
 @click.option("--roc", is_flag=True, help="Add the ROC to the JSON.")
 @click.option(

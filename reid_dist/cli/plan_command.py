@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from reid_dist.cli.click_options import (
-    RESOURCES,
-    GroupedCommand,
-    option,
-    override_option,
-)
+from reid_dist.cli.click_options import COUNT, PATH, RESOURCES, GroupedCommand, option, override_option
 from reid_dist.core.formatting import byte_size, counted, rough_duration
 
 if TYPE_CHECKING:
@@ -35,22 +31,18 @@ _FIXED_ORDER = 9
 
 
 @click.command("plan", cls=GroupedCommand)
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=PATH)
 @override_option
 @option(
     "--cluster",
     "cluster_file",
     group=RESOURCES,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Cluster file to plan for. A running scheduler is queried; nothing is started.",
 )
 @option(
-    "--threads",
-    group=RESOURCES,
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Total threads of all workers.  Default: all cores.",
+    "--threads", group=RESOURCES, metavar="N", type=COUNT, help="Total threads of all workers.  Default: all cores."
 )
 @option(
     "--memory-per-thread",
@@ -185,11 +177,12 @@ def command(
         speed = f"{speed}, {read_rate:g} GB/s from storage"
     per_worker = plan.task_bytes * -(-n_threads // n_workers)
     n_splits, in_all = (1, "") if splits is None else (splits.trials.n_splits, " for all splits")
+    n_around = "if more distances lie around thresholds over all pairs than a task may count"
     rows = {
-        **({} if swept is None else {"sweep": swept}),
-        **({} if splits is None else {"splits": f"{n_splits}, one after the other, each at most as below"}),
-        **({} if size is None else {"cluster": _cluster_line(size)}),
-        **({"rows": "with those that drop_duplicates leaves out"} if repeats != job.drop_duplicates else {}),
+        "sweep": swept,
+        "splits": None if splits is None else f"{n_splits}, one after the other, each at most as below",
+        "cluster": None if size is None else _cluster_line(size),
+        "rows": None if repeats == job.drop_duplicates else "with those that drop_duplicates leaves out",
         "query": f"{near.n_rows} x {near.dim}",
         "gallery": f"{far.n_rows} x {far.dim}, chunks of {far.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
@@ -200,15 +193,8 @@ def command(
         "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
         "products": _products_line(plan, policy),
-        **({"gpu": _gpu_line(plan, policy, n_gpus)} if policy.expects_device(plan.flop // 2) else {}),
-        **(
-            {
-                "passes": f"{n_passes}, or {n_passes + 1} if more distances lie around thresholds over all pairs than "
-                "a task may count"
-            }
-            if plan.bracket_counts
-            else {}
-        ),
+        "gpu": _gpu_line(plan, policy, n_gpus) if policy.expects_device(plan.flop // 2) else None,
+        "passes": f"{n_passes}, or {n_passes + 1} {n_around}" if plan.bracket_counts else None,
         "time": f"{rough_duration(n_splits * seconds)}{in_all} on {speed}"
         + _least_words(n_splits * least, n_splits * seconds),
     }
@@ -224,9 +210,11 @@ def command(
         _print_rows(_expand_rows(step, far.dim, rates, n_threads, speed))
 
 
-def _print_rows(rows: dict[str, str]) -> None:
+def _print_rows(rows: Mapping[str, str | None]) -> None:
+    """Print what a plan has."""
     for name, text in rows.items():
-        click.echo(f"{name:<11}{text}")
+        if text is not None:
+            click.echo(f"{name:<11}{text}")
 
 
 def _least_words(least: float, seconds: float) -> str:
@@ -272,7 +260,7 @@ def _cluster_line(size: Size) -> str:
     return f"{counted(size.n_workers, 'worker')}, {counted(size.n_threads, 'thread')}, {memory}"
 
 
-def _rerank_rows(plan: StagePlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
+def _rerank_rows(plan: StagePlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str | None]:
     search, cost = plan.search, plan.cost
     if search is None:
         raise AssertionError("every re-ranking has a neighbour search")
@@ -297,7 +285,7 @@ def _rerank_rows(plan: StagePlan, rates: Rates, n_threads: int, speed: str) -> d
         "read": byte_size(cost.bytes_read),
         "arithmetic": f"{cost.flop / 1e12:.3g} TFLOP in products, each pair once",
         "time": f"{rough_duration(seconds / n_threads)} on {speed}",
-        **({"warning": "; ".join(plan.warnings)} if plan.warnings else {}),
+        "warning": "; ".join(plan.warnings) or None,
     }
 
 

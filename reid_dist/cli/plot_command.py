@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.click_options import PATH
+
 _CURVES = ("cmc", "pr", "roc", "det", "distractor")
 _COLUMNS = ("one", "two")
 
@@ -16,19 +18,13 @@ def _width(ctx: click.Context, param: click.Parameter, value: str) -> str | floa
 
 
 @click.command("plot")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
 @click.option(
     "--curve", type=click.Choice(_CURVES, case_sensitive=False), default="cmc", show_default=True, help="Curve to draw."
 )
 @click.option("--metric", metavar="NAME", help="Metric of the distractor curve. Default: the first one.")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run; give one per run, in order.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="File to write: .pdf, .svg or .png.",
-)
+@click.option("--output", type=PATH, required=True, metavar="FILE", help="File to write: .pdf, .svg or .png.")
 @click.option(
     "--width",
     callback=_width,
@@ -41,10 +37,7 @@ def _width(ctx: click.Context, param: click.Parameter, value: str) -> str | floa
     "--height", type=float, metavar="INCHES", help="Height of the figure. Default: 0.72 of the width, plus the legend."
 )
 @click.option(
-    "--font-size",
-    type=float,
-    metavar="POINTS",
-    help="Font size in points. Default: that of the style sheet, or 8.",
+    "--font-size", type=float, metavar="POINTS", help="Font size in points. Default: that of the style sheet, or 8."
 )
 @click.option("--style", metavar="NAME|FILE", help="Style sheet for matplotlib.")
 def command(

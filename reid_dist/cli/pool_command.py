@@ -18,6 +18,8 @@ from reid_dist.cli.click_options import (
     run_options,
     threads_options,
 )
+from reid_dist.cli.ingest_command import identities_of, print_store, shape_of
+from reid_dist.core.formatting import counted
 from reid_dist.evaluation.options import POOL_OPTIONS, PoolOptions
 
 
@@ -57,9 +59,35 @@ def command(
       reid-dist pool data/ijbc/images.zarr --by template --media media --output data/ijbc/templates.zarr
       reid-dist pool data/market/multi.zarr --by pid_camid --method max --output data/market/query-multi.zarr
     """
-    from reid_dist.cli.pool_job import deliver_pooled, pool_store
+    from dataclasses import replace
+
+    from reid_dist.cli.progress import messages, rows_progress
+    from reid_dist.cli.resumable import run_resumable
+    from reid_dist.evaluation.pooling import PooledStore, pool_job, pool_to
+    from reid_dist.evaluation.runner import Run
     from reid_dist.stages.pooling_job import PooledPlace
+    from reid_dist.stages.session import Session
+    from reid_dist.stores import FeatureSet, open_features
     from reid_dist.stores.locations import canonical_uri
 
     to = PooledPlace(uri=canonical_uri(target), chunk_rows=chunk_rows, overwrite=overwrite)
-    deliver_pooled(pool_store(store, to, cast("PoolOptions", options), run))
+    n_source = 0
+
+    def prepare() -> Run[FeatureSet]:
+        nonlocal n_source
+        with rows_progress() as progress:
+            features = open_features(store, allow_zero=options["allow_zero"], progress=progress)
+        n_source = features.n_rows
+        job = pool_job(features, cast("PoolOptions", options))
+
+        def compute(session: Session) -> FeatureSet:
+            with rows_progress() as shown:
+                return pool_to(session.showing(messages()), job, to, shown)
+
+        return Run(spec=job.spec(to), compute=compute)
+
+    place = PooledStore(to)
+    # On this machine it is in the directory of the unfinished run, and goes with it.
+    run = replace(run, workspace=run.workspace or (place.workspace if place.home is None else None))
+    pooled = run_resumable(run, prepare, place, again="the same command with --resume")
+    print_store(pooled, (shape_of(pooled), f"of {counted(n_source, 'row')}", identities_of(pooled)), pooled.notes)

@@ -120,17 +120,17 @@ class _Shown(Progress):
 
     _notified = False
 
-    def show(self, event: str, line: str, message: str) -> None:
-        """Show a message."""
-        notify(event, line, message=message)
+    def show(self, event: str, line: str, **facts: Any) -> None:
+        """Show a single occurrence."""
+        notify(event, line, **facts)
 
     def warn(self, message: str) -> None:
-        self.show("warning", f"Warning: {message}", message)
+        self.show("warning", f"Warning: {message}", message=message)
 
     def compiling(self, words: str) -> None:
         if not self._notified:
             self._notified = True
-            self.show("compiling", words, words)
+            self.show("compiling", words, message=words)
 
 
 def messages() -> Progress:
@@ -141,7 +141,7 @@ def messages() -> Progress:
 class _Log(_Shown):
     """Stages as lines or events; the time of compilations is left out."""
 
-    def __init__(self, *, ends: bool = True) -> None:
+    def __init__(self, *, ends: bool) -> None:
         self._ends = ends
         self._stages: dict[str, _Advance] = {}
         self._latest = time.monotonic()
@@ -173,7 +173,7 @@ class _Log(_Shown):
 class _Bars(_Shown, StageBars):
     """Bars, with messages above them."""
 
-    def show(self, event: str, line: str, message: str) -> None:
+    def show(self, event: str, line: str, **facts: Any) -> None:
         self._bars.console.print(without_controls(line), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -182,10 +182,10 @@ def _is_terminal() -> bool:
 
 
 @contextlib.contextmanager
-def stages() -> Iterator[Progress]:
-    """Progress of the stages of an evaluation."""
+def stages(*, ends: bool = True) -> Iterator[_Shown]:
+    """Progress of the stages of an evaluation; without `ends`, no line for a stage that is done."""
     if not _is_terminal():
-        yield _Log()
+        yield _Log(ends=ends)
         return
     with new_bars(transient=True) as shown:
         yield _Bars(shown)
@@ -194,20 +194,15 @@ def stages() -> Iterator[Progress]:
 @contextlib.contextmanager
 def points() -> Iterator[tuple[Progress, Callable[[int, int, str, Mapping[str, Any]], None]]]:
     """Progress of a parameter sweep: of the tasks of its evaluations, and a line for each of its points."""
+    with stages(ends=False) as progress:
 
-    def line(done: int, total: int, name: str, row: Mapping[str, Any]) -> str:
-        metric, value = next(iter(row["metrics"].items()))
-        return f"point {done}/{total}: {name}, {metric} {metric_value(metric, value)}, {row['seconds']:.1f} s"
+        def show(done: int, total: int, name: str, row: Mapping[str, Any]) -> None:
+            metric, value = next(iter(row["metrics"].items()))
+            line = f"point {done}/{total}: {name}, {metric} {metric_value(metric, value)}, {row['seconds']:.1f} s"
+            facts = {"metrics": row["metrics"], "seconds": round(row["seconds"], 3)}
+            progress.show("point", line, stage="points", done=done, total=total, point=name, **facts)
 
-    def show(done: int, total: int, name: str, row: Mapping[str, Any]) -> None:
-        facts = {"metrics": row["metrics"], "seconds": round(row["seconds"], 3)}
-        notify("point", line(done, total, name, row), stage="points", done=done, total=total, point=name, **facts)
-
-    if not _is_terminal():
-        yield _Log(ends=False), show
-        return
-    with new_bars(transient=True) as shown:
-        yield _Bars(shown), lambda *point: shown.console.print(line(*point), highlight=False)
+        yield progress, show
 
 
 @contextlib.contextmanager

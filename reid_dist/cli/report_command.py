@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.click_options import PATH
+
 
 @click.command("report")
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory for the report of a history entry."
-)
+@click.argument("runs", nargs=-1, required=True, type=PATH)
+@click.option("--output", type=PATH, metavar="DIR", help="Directory for the report of a history entry.")
 def command(runs: tuple[Path, ...], output: Path | None) -> None:
     """Verify finished runs, print their tables and rewrite their pages.
 
@@ -26,20 +26,19 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
     from reid_dist.evaluation.splits import SplitReport
     from reid_dist.evaluation.sweeps import SweepReport
     from reid_dist.nightly.history.address import is_address, load_report
+    from reid_dist.reports.documents import DocumentReport
     from reid_dist.reports.report_files import refuse_occupied
 
+    kinds: tuple[type[DocumentReport], ...] = (SweepReport, SplitReport)
     if output is not None:
         if len(runs) != 1 or not is_address(runs[0]):
             raise click.UsageError("--output goes with one entry of a history; a directory has its page already.")
         refuse_occupied(output, otherwise="")
     for run in runs:
-        if (run / SweepReport.document).exists():
-            SweepReport.load(run).save(run, overwrite=True)
-            print(f"written: {run / SweepReport.page}")
-            continue
-        if (run / SplitReport.document).exists():
-            SplitReport.load(run).save(run, overwrite=True)
-            print(f"written: {run / SplitReport.page}")
+        several = next((kind for kind in kinds if (run / kind.document).exists()), None)
+        if several is not None:
+            several.load(run).save(run, overwrite=True)
+            print(f"written: {run / several.page}")
             continue
         report = load_report(run)
         # Only a directory is written to without --output: it holds the page already.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from reid_dist.cli.click_options import OUTPUTS, option
+from reid_dist.cli.click_options import OUTPUTS, PATH, option
 from reid_dist.core.formatting import NOTE_LEVELS, TABLE_FORMS
 
 if TYPE_CHECKING:
@@ -97,9 +97,8 @@ def result_options(what: str, *, has_file: bool = True) -> Callable[[F], Callabl
         option("--json", "as_json", group=OUTPUTS, is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
     ]
     if has_file:
-        path = click.Path(path_type=Path)
         words = f"Also write the {what} there, as text, Markdown, LaTeX, CSV, JSON or HTML."
-        added.append(option("--output", "result_file", group=OUTPUTS, type=path, metavar="FILE", help=words))
+        added.append(option("--output", "result_file", group=OUTPUTS, type=PATH, metavar="FILE", help=words))
 
     def apply(function: F) -> Callable[..., Any]:
         @functools.wraps(function)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from reid_dist.cli.click_options import (
+    PATH,
     GroupedCommand,
     RunOptions,
     cluster_options,
@@ -19,7 +20,7 @@ from reid_dist.cli.click_options import (
 
 
 @click.command("run", cls=GroupedCommand)
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@click.argument("pipeline", type=PATH)
 @override_option
 @cluster_options
 @output_options()

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.click_options import image_root_option, metrics_option, test_options
+from reid_dist.cli.click_options import PATH, image_root_option, metrics_option, test_options
 from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("table")
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=PATH)
 @metrics_option("show")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run; give one per run, in order.")
 @click.option("--intervals", is_flag=True, help="Show the interval of every value.")

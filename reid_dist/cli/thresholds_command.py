@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from reid_dist.cli.click_options import (
     CONVENTIONS,
     INPUTS,
     OUTPUTS,
+    PATH,
     GroupedCommand,
     RunOptions,
     option,
@@ -19,11 +21,11 @@ from reid_dist.cli.result_place import ResultPlace, result_options
 
 
 @click.command("thresholds", cls=GroupedCommand)
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="RUN", type=PATH)
 @option(
     "--pipeline",
     group=INPUTS,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Pipeline file of the run; needed for a ground truth or fused models.",
 )
@@ -60,22 +62,13 @@ from reid_dist.cli.result_place import ResultPlace, result_options
 @option(
     "--output",
     group=OUTPUTS,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Write thresholds.json and thresholds.html there. If it is RUN itself, the section is also added to its page.",
 )
 @result_options("report", has_file=False)
 @options_in_threads
-def command(
-    directory: Path,
-    pipeline: Path | None,
-    far: tuple[str, ...],
-    fpir: tuple[str, ...],
-    thresholds: tuple[float, ...],
-    prior: float | None,
-    place: ResultPlace,
-    run: RunOptions,
-) -> None:
+def command(directory: Path, pipeline: Path | None, place: ResultPlace, run: RunOptions, **chosen: Any) -> None:
     """Compute error rates at distance thresholds of a finished RUN, and the match probability at a distance.
 
     RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with
@@ -97,7 +90,8 @@ def command(
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.report_files import refuse_occupied, refuse_unwritable, same_directory
 
-    refuse_unfit_points(far or None, fpir or None, thresholds, prior)
+    points = {**chosen, **{name: chosen[name] or None for name in ("far", "fpir")}}
+    refuse_unfit_points(**points)
     beside = run.output is not None and same_directory(run.output, directory)
     if beside:
         refuse_unwritable(directory)
@@ -107,18 +101,15 @@ def command(
     report = load_report(directory)
     ranking = RecordedRanking.of(report, None if pipeline is None else read_job(pipeline))
     with rows_progress() as reading:
-        near, gallery = ranking.sides.open(reading)
-    ranking.refuse_changed(near, gallery)
+        sides = ranking.sides.open(reading)
+    ranking.refuse_changed(*sides)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         found = points_of_run(
             report,
-            (near, gallery),
+            sides,
             ranking.options,
             words_of_command(),
-            far=far or None,
-            fpir=fpir or None,
-            thresholds=thresholds,
-            prior=prior,
+            **points,
             client=client,
             workspace=run.workspace,
             progress=progress,

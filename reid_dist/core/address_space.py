@@ -11,10 +11,9 @@ from __future__ import annotations
 import mmap
 import re
 import resource
-from collections.abc import Iterator
 
 from reid_dist.core.formatting import byte_size
-from reid_dist.errors import ShortageError
+from reid_dist.errors import ShortageError, chain_of
 
 # What the dynamic linker says, behind the name of the library.
 _NO_ROOM = re.compile(r"(?:([^/\s:]+\.so[^/\s:]*): )?(?:failed to map segment|cannot (?:allocate|map|apply|create) )")
@@ -38,7 +37,7 @@ def require_address_space(n_bytes: int, what: str) -> None:
 
 def unloadable(error: BaseException) -> str | None:
     """What to do about an error of loading a library for want of addresses, in one line; None for any other error."""
-    for each in _chain(error):
+    for each in chain_of(error):
         found = _NO_ROOM.search(str(each)) if isinstance(each, ImportError | OSError) else None
         if found is not None:
             return _too_small(found[1] or "a library")
@@ -63,12 +62,3 @@ def _too_small(what: str) -> str:
 
 def _described(limit: int) -> str:
     return f"{byte_size(limit)} (ulimit -v {limit >> 10})"
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those that led to it."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__

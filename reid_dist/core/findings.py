@@ -121,13 +121,6 @@ def lines_of(findings: Iterable[Finding]) -> list[tuple[str, str]]:
     return [("note" if each.severity == INFO else each.severity, str(each)) for each in gravest_first(findings)]
 
 
-def before_and_below(findings: Iterable[Finding]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the lines that are printed before any number, and :func:`lines_of` the others, which stand below."""
-    lines = lines_of(findings)
-    warnings = [f"{word.upper()}: {text}" for word, text in lines if word == WARNING]
-    return warnings, lines[len(warnings) :]
-
-
 def of_parts(findings: Sequence[Iterable[Finding]], part: str, *, warnings_alone: bool = False) -> list[Finding]:
     """Merge the findings of all parts of a job, in order; those that differ in their numbers alone become one.
 

@@ -21,10 +21,20 @@ def _per_relevant(total: Float64, ranked: RankedQueries) -> Float64:
     return total / np.maximum(ranked.n_relevant, 1)
 
 
+def _among_first(ranked: RankedQueries, k: NDArray[np.int64] | int) -> NDArray[np.bool_]:
+    """Whether each positive is among the first k."""
+    found: NDArray[np.bool_] = ranked.rank <= np.repeat(np.broadcast_to(k, len(ranked.n_relevant)), ranked.n_relevant)
+    return found
+
+
 def _hits(ranked: RankedQueries, k: NDArray[np.int64] | int) -> Float64:
     """Positives among the first k."""
-    limit = np.repeat(np.broadcast_to(k, len(ranked.n_relevant)), ranked.n_relevant)
-    return segment_sums((ranked.rank <= limit).astype(np.float64), ranked.indptr)
+    return segment_sums(_among_first(ranked, k).astype(np.float64), ranked.indptr)
+
+
+def _precisions(ranked: RankedQueries, k: NDArray[np.int64] | int) -> Float64:
+    """Sum of j / r_j over the positives among the first k."""
+    return segment_sums(np.where(_among_first(ranked, k), ranked.number / ranked.rank, 0.0), ranked.indptr)
 
 
 @rank_metric(
@@ -101,8 +111,7 @@ def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
     first_k_alone=True,
 )
 def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
-    terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
-    return _per_relevant(segment_sums(terms, ranked.indptr), ranked)
+    return _per_relevant(_precisions(ranked, k), ranked)
 
 
 @rank_metric(
@@ -116,8 +125,7 @@ def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
     first_k_alone=True,
 )
 def _average_precision_of_most(ranked: RankedQueries, k: int) -> Float64:
-    terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
-    return segment_sums(terms, ranked.indptr) / np.clip(ranked.n_relevant, 1, k)
+    return _precisions(ranked, k) / np.clip(ranked.n_relevant, 1, k)
 
 
 @rank_metric(
@@ -130,9 +138,7 @@ def _average_precision_of_most(ranked: RankedQueries, k: int) -> Float64:
     never_rises=True,
 )
 def _average_precision_at_r(ranked: RankedQueries, _: int) -> Float64:
-    limit = np.repeat(ranked.n_relevant, ranked.n_relevant)
-    terms = np.where(ranked.rank <= limit, ranked.number / ranked.rank, 0.0)
-    return _per_relevant(segment_sums(terms, ranked.indptr), ranked)
+    return _per_relevant(_precisions(ranked, ranked.n_relevant), ranked)
 
 
 @rank_metric(
@@ -160,29 +166,15 @@ def _cumulative_match_allshots(ranked: RankedQueries, k: int) -> Float64:
     first_k_alone=True,
 )
 def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:
-    terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
-    return segment_sums(terms, ranked.indptr) / np.maximum(_hits(ranked, k), 1)
+    return _precisions(ranked, k) / np.maximum(_hits(ranked, k), 1)
 
 
-@rank_metric(
-    "MRR",
-    "RR",
-    "1 / r_1",
-    "TREC `recip_rank`",
-    never_rises=True,
-    first_alone=True,
-)
+@rank_metric("MRR", "RR", "1 / r_1", "TREC `recip_rank`", never_rises=True, first_alone=True)
 def _reciprocal_rank(ranked: RankedQueries, _: int) -> Float64:
     return 1.0 / ranked.first_rank
 
 
-@rank_metric(
-    "Rprec",
-    "Rprec",
-    "#{r_j <= n} / n: precision at rank n",
-    "TREC `Rprec`",
-    never_rises=True,
-)
+@rank_metric("Rprec", "Rprec", "#{r_j <= n} / n: precision at rank n", "TREC `Rprec`", never_rises=True)
 def _r_precision(ranked: RankedQueries, _: int) -> Float64:
     return _per_relevant(_hits(ranked, ranked.n_relevant), ranked)
 

@@ -352,15 +352,26 @@ def _is_list_of(kind: type, values: object) -> bool:
 
 PROTOCOLS: Registry[Protocol] = Registry("protocol")
 
-MARKET1501 = PROTOCOLS.register(
-    Protocol(
-        name="market1501",
-        summary="cross-camera search: items of the query's own camera with its pid are junk, as is pid -1",
-        source="Zheng et al., ICCV 2015, as torchreid and fast-reid compute it",
-        junk=(SAME_CAMERA,),
-    )
+MARKET1501: Final = Protocol(
+    name="market1501",
+    summary="cross-camera search: items of the query's own camera with its pid are junk, as is pid -1",
+    source="Zheng et al., ICCV 2015, as torchreid and fast-reid compute it",
+    junk=(SAME_CAMERA,),
 )
-PROTOCOLS.register(
+_OXFORD: Final = Protocol(
+    name="oxford",
+    summary="lists good, ok and junk per query (ground_truth); good and ok are relevant",
+    source="Philbin et al., CVPR 2007 and 2008 (Oxford5k, Paris6k), `compute_ap`",
+    junk_pid=None,
+    relevant_lists=("good", "ok"),
+    junk_lists=("junk",),
+    ap_family="mAP_trapezoid",
+)
+_REVISITOP = "Radenovic et al., CVPR 2018 (ROxford, RParis)"
+_REVISITED = replace(_OXFORD, source=_REVISITOP, reported=("P_clipped@1", "P_clipped@5", "P_clipped@10"))
+
+for _protocol in (
+    MARKET1501,
     replace(
         MARKET1501,
         name="market1501_matlab",
@@ -368,87 +379,60 @@ PROTOCOLS.register(
         source="the original Market-1501 MATLAB code, as layumi's baseline computes it",
         invalid_query=ZERO,
         ap_family="mAP_trapezoid",
-    )
-)
-PROTOCOLS.register(
+    ),
     replace(
         MARKET1501,
         name="allshots",
         summary="market1501 with a CMC over all matches of a query, each ranked among the negatives",
         source="open-reid and cluster-contrast, `cmc` without `first_match_break`",
         cmc_family="CMC_allshots",
-    )
-)
-PROTOCOLS.register(
+    ),
     replace(
         MARKET1501,
         name="cuhk03",
         summary="market1501 with one random gallery item per identity in the CMC: its expectation, or seeded draws",
         source="Li et al., CVPR 2014 (single-shot CUHK03), as torchreid computes it by ten draws",
         cmc_family="CMC_single_shot",
-    )
-)
-PROTOCOLS.register(
+    ),
     Protocol(
         name="cuhk03_separate_cameras",
         summary="cuhk03 with every item of the query's camera taken out of the gallery",
         source="Li et al., CVPR 2014; open-reid `separate_camera_set` with `single_gallery_shot`",
         junk=(WHOLE_CAMERA,),
         cmc_family="CMC_single_shot",
-    )
-)
-PROTOCOLS.register(
+    ),
     Protocol(
         name="no_cameras",
         summary="every item of the query's pid is relevant; for sets without cameras",
         source="general image retrieval; pid -1 is junk as in Market-1501",
-    )
-)
-PROTOCOLS.register(
+    ),
     Protocol(
         name="same_set",
         summary="query set = gallery set: the query's own row, known by its item id, is junk",
         source="leave-one-out retrieval, as on CUB-200, SOP or VeRi subsets",
         junk=(OWN_ROW,),
-    )
-)
-OXFORD = PROTOCOLS.register(
-    Protocol(
-        name="oxford",
-        summary="lists good, ok and junk per query (ground_truth); good and ok are relevant",
-        source="Philbin et al., CVPR 2007 and 2008 (Oxford5k, Paris6k), `compute_ap`",
-        junk_pid=None,
-        relevant_lists=("good", "ok"),
-        junk_lists=("junk",),
-        ap_family="mAP_trapezoid",
-    )
-)
-_REVISITOP = "Radenovic et al., CVPR 2018 (ROxford, RParis)"
-_REVISITED = replace(OXFORD, source=_REVISITOP, reported=("P_clipped@1", "P_clipped@5", "P_clipped@10"))
-PROTOCOLS.register(
+    ),
+    _OXFORD,
     replace(
         _REVISITED,
         name="revisitop_easy",
         summary="lists easy, hard and junk per query (ground_truth); easy is relevant, hard is junk as well",
         relevant_lists=("easy",),
         junk_lists=("junk", "hard"),
-    )
-)
-PROTOCOLS.register(
+    ),
     replace(
         _REVISITED,
         name="revisitop_medium",
         summary="lists easy, hard and junk per query (ground_truth); easy and hard are relevant",
         relevant_lists=("easy", "hard"),
         junk_lists=("junk",),
-    )
-)
-PROTOCOLS.register(
+    ),
     replace(
         _REVISITED,
         name="revisitop_hard",
         summary="lists easy, hard and junk per query (ground_truth); hard is relevant, easy is junk as well",
         relevant_lists=("hard",),
         junk_lists=("junk", "easy"),
-    )
-)
+    ),
+):
+    PROTOCOLS.register(_protocol)

@@ -71,13 +71,6 @@ def test_json_is_the_average_and_nothing_else(reid_dist, splits, tmp_path: Path)
     assert "is there already" in again.err
 
 
-def test_a_run_that_is_given_twice_is_noted(reid_dist, splits) -> None:
-    done = reid_dist("average", splits["a"], splits["b"], splits["a"])
-    assert done.code == 0
-    assert "have the same result, to the last bit" in " ".join(done.out.split())
-    assert "same result" not in reid_dist("average", splits["a"], splits["b"]).out
-
-
 def test_other_conventions_are_averaged_on_request(reid_dist, splits) -> None:
     done = reid_dist("average", splits["a"], splits["euclidean"], "--allow-different")
     assert done.code == 0

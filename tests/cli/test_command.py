@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from help_texts import examples
 
-from reid_dist import FeatureSet, Report, evaluate
+from reid_dist import FeatureSet, evaluate
 from reid_dist._version import __version__
+from reid_dist.cli.group import _COMMANDS
 from reid_dist.engine import graph
-from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import RunFailedError
-from reid_dist.evaluation.benchmarks import BENCHMARKS
-from reid_dist.metrics.metric import METRICS
-from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.stages.pooling_job import POOLINGS
-from reid_dist.stores import FORMATS
-from reid_dist.stores.importers.name_layouts import LAYOUTS
-
-COMMANDS = (
-    *("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list"),
-    *("average", "compile", "pairs", "schema", "table"),
-)
 
 
 def test_help_is_quick_and_lists_every_command(reid_dist) -> None:
     outcome = reid_dist("--help")
     assert outcome.code == 0
-    for name in COMMANDS:
+    for name in _COMMANDS:
         assert f"\n  {name} " in outcome.out
     taken = []
     for _ in range(3):
@@ -68,64 +53,11 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", _COMMANDS)
 def test_help_of_every_command_has_an_example(reid_dist, name: str) -> None:
     outcome = reid_dist(name, "--help")
     assert outcome.code == 0
     assert f"reid-dist {name}" in outcome.out.split("Example")[1]
-
-
-@pytest.fixture
-def workplace(stores, threads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory in which the examples of the help run: pipelines, and small sets where these expect theirs."""
-    for name in ("pipelines", "cluster_configs"):
-        (tmp_path / name).symlink_to(Path(__file__).parents[2] / name)
-    rng = np.random.default_rng(1)
-    for store, role in zip(stores, ("query", "gallery"), strict=True):
-        plain = FeatureSet.open(store)
-        labels = {"pids": plain.pids, "camids": plain.camids, "item_ids": np.arange(plain.n_rows)}
-        clothes = {"clothes": rng.integers(0, 2, plain.n_rows)}
-        features = rng.standard_normal((plain.n_rows, 8)).astype(np.float32)
-        for name in ("market1501", "clothes"):
-            FeatureSet.from_arrays(features, **labels, columns=clothes).save(tmp_path / "data" / name / f"{role}.zarr")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_examples_of_overrides_run(reid_dist, workplace: Path) -> None:
-    """Every example with --set in the help of run and plan, and each override is in the report."""
-    ran = 0
-    for name in ("run", "plan"):
-        for line in examples(reid_dist(name, "--help").out, name):
-            words = shlex.split(line)[1:]
-            overrides = dict(word.split("=", 1) for word in words if "=" in word)
-            if not overrides:
-                continue
-            if name == "run":
-                words += ["--json", *([] if "--cluster" in words else ["--cluster", "cluster_configs/threads.yaml"])]
-            done = reid_dist(*words)
-            assert done.code == 0, (line, done.err)
-            if name == "run":
-                assert_says(json.loads(done.out), overrides)
-            ran += 1
-    assert ran >= 4
-
-
-def assert_says(report: dict[str, Any], overrides: dict[str, str]) -> None:
-    """A report names what replaced the values of the pipeline."""
-    for key, text in overrides.items():
-        value = yaml.safe_load(text)
-        if key == "max_rank":
-            assert len(report["curves"]["CMC"]) == value
-        elif key == "metrics":
-            assert list(report["metrics"]) == value
-        elif key in ("protocol", "protocol.name"):
-            assert report["protocol"]["name"] == value
-        elif key == "protocol.base":
-            assert report["protocol"]["cmc_family"] == PROTOCOLS.get(value).cmc_family != "CMC"
-        else:
-            raise AssertionError(f"no test of an example that sets {key}")
 
 
 def test_version(reid_dist) -> None:
@@ -190,31 +122,6 @@ def test_a_local_cluster_gives_the_answer_of_threads(stores, tmp_path: Path) -> 
     assert all("tasks" in line for line in done.stderr.splitlines()), done.stderr
 
 
-def test_resume_of_what_another_job_has_begun(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
-    """A run that was killed leaves its parts and what it was for; the same words go on, others are refused."""
-    output = tmp_path / "out"
-    words = ("evaluate", *stores, "--cluster", threads, "--output", output, "--json")
-
-    def stop_short(*_: object) -> None:
-        raise RunFailedError("stopped short")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(graph, "finish_task", stop_short)
-        failed = reid_dist(*words)
-        failed.assert_refused("goes on from there", code=3)
-    reid_dist(*words, "--resume", "--distance", "euclidean").assert_refused("unfinished run of another job", "distance")
-    reid_dist(*words, "--resume", "--metric", "CMC@2").assert_refused(
-        "unfinished run of another job", "(metrics differ)"
-    )
-    reid_dist(*words, "--resume", "--ties").assert_refused(
-        "repeat the command of that run with --resume, or choose another"
-    )
-    done = reid_dist(*words, "--resume", "--chunk-rows", 17)
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["result_digest"] == evaluate(*map(FeatureSet.open, stores)).result_digest
-    assert not (output / "unfinished.json").exists()
-
-
 def test_a_run_that_left_nothing_can_be_followed_by_any(
     reid_dist, stores, threads, tmp_path: Path, monkeypatch
 ) -> None:
@@ -264,18 +171,6 @@ def test_a_damaged_record_of_an_unfinished_run(reid_dist, stores, threads, tmp_p
     done.assert_refused("unfinished.json is damaged")
 
 
-def test_run_names_wrong_names_and_types_at_once(reid_dist, tmp_path: Path) -> None:
-    pipeline = tmp_path / "job.yaml"
-    pipeline.write_text(
-        "query: a\ngallery: b\nprotocol: markt1501\ndistance: cosin\nmetrics: [mAPP, CMC@0]\nmax_rank: true\n"
-    )
-    refused = reid_dist("run", pipeline)
-    refused.assert_refused("5 problems", "did you mean 'market1501'", "did you mean 'cosine'", "did you mean 'mAP'")
-    refused.assert_refused("metrics: ", "'CMC@0'", "max_rank: must be a whole number from 1 to 2**31 - 1, found True")
-    pipeline.write_text("description: " + "[" * 5000 + "]" * 5000)
-    reid_dist("run", pipeline).assert_refused("nested too deeply")
-
-
 def test_run_and_its_overrides(reid_dist, stores, threads, tmp_path: Path) -> None:
     pipeline = tmp_path / "job.yaml"
     pipeline.write_text(f"query: {stores[0]}\ngallery: {stores[1]}\nmax_rank: 7\n")
@@ -304,37 +199,6 @@ def test_plan_reads_no_features(reid_dist, stores, tmp_path: Path) -> None:
     assert "gallery    200 x 24" in done.out
     assert "tasks" in done.out
     reid_dist("plan", pipeline, "--memory-per-thread", 1e-6).assert_refused("one task needs", "chunk_rows")
-
-
-def test_report_writes_the_page_again(reid_dist, stores, threads, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    assert reid_dist("evaluate", *stores, "--cluster", threads, "--output", output).code == 0
-    before = (output / "report.json").read_bytes()
-    (output / "report.html").unlink()
-    assert reid_dist("report", output).code == 0
-    assert (output / "report.html").read_text().startswith("<!DOCTYPE html>")
-    assert (output / "report.json").read_bytes() == before
-    assert Report.load(output).metrics["mAP"] > 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "registry"),
-    [
-        *(("metrics", METRICS), ("protocols", PROTOCOLS), ("distances", DISTANCES), ("poolings", POOLINGS)),
-        *(("formats", FORMATS), ("layouts", LAYOUTS), ("benchmarks", BENCHMARKS)),
-    ],
-)
-def test_list_prints_every_entry(reid_dist, kind: str, registry) -> None:
-    lines = reid_dist("list", kind).out.splitlines()
-    for entry in registry:
-        (line,) = (line for line in lines if line.split(" ")[0] == entry.name)
-        assert entry.summary in line
-        assert entry.source in line
-        assert len(entry.source) > 3
-
-
-def test_an_unknown_command(reid_dist) -> None:
-    reid_dist("evalute").assert_refused("Did you mean 'evaluate'?")
 
 
 def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tmp_path: Path) -> None:

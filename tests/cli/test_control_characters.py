@@ -75,37 +75,25 @@ def test_the_table_of_an_interpreter(report: Report) -> None:
     assert not controls_in(repr(report))
 
 
-def test_a_label_that_is_no_number(reid_dist, tmp_path: Path) -> None:
-    np.save(tmp_path / "features.npy", np.ones((2, 3), np.float32))
-    (tmp_path / "pids.txt").write_text(f"1\n{EVIL}\n", encoding="utf-8")
-    done = reid_dist(
-        "ingest", tmp_path / "features.npy", "--pids", tmp_path / "pids.txt", "--output", tmp_path / "store.zarr"
-    )
-    done.assert_refused("pids.txt")
-    assert not controls_in(done.err)
-
-
-def test_the_name_of_an_array(reid_dist, tmp_path: Path) -> None:
-    np.savez(tmp_path / "source.npz", **{EVIL: np.ones((2, 3), np.float32)})
-    done = reid_dist("ingest", tmp_path / "source.npz", "--output", tmp_path / "store.zarr")
-    done.assert_refused("title")
-    assert not controls_in(done.err)
-
-
-@pytest.mark.parametrize("text", ['kind: local\n"\\e[31mworkers": 2\n', 'kind: "\\e[31mlocal"\n', '"\\e[2J": 1\n'])
-def test_the_keys_of_a_cluster_file(reid_dist, tmp_path: Path, text: str) -> None:
-    path = tmp_path / "cluster.yaml"
-    path.write_text(text)
-    done = reid_dist("evaluate", "query.zarr", "gallery.zarr", "--cluster", path)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ingest", "features.npy", "--pids", "pids.txt", "--output", "store.zarr"),
+        ("ingest", "source.npz", "--output", "store.zarr"),
+        *(("evaluate", "query.zarr", "gallery.zarr", "--cluster", f"{at}.yaml") for at in range(3)),
+        *((command, EVIL) for command in ("check", "plan", "report")),
+    ],
+)
+def test_labels_arrays_keys_and_paths_in_errors(reid_dist, tmp_path: Path, monkeypatch, words: tuple[str, ...]) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("features.npy", np.ones((2, 3), np.float32))
+    Path("pids.txt").write_text(f"1\n{EVIL}\n", encoding="utf-8")
+    np.savez("source.npz", **{EVIL: np.ones((2, 3), np.float32)})
+    for at, text in enumerate(('kind: local\n"\\e[31mworkers": 2\n', 'kind: "\\e[31mlocal"\n', '"\\e[2J": 1\n')):
+        Path(f"{at}.yaml").write_text(text)
+    done = reid_dist(*words)
     assert done.code == 2
-    assert not controls_in(done.err)
-
-
-def test_the_path_of_a_store(reid_dist, tmp_path: Path) -> None:
-    for words in (("check", tmp_path / EVIL), ("plan", tmp_path / EVIL), ("report", tmp_path / EVIL)):
-        done = reid_dist(*words)
-        assert done.code == 2
-        assert not controls_in(done.err + done.out)
+    assert not controls_in(done.err + done.out)
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex", "csv", "json", "html"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.small_stores import save_stores
 
-from reid_dist import FeatureSet, conventions, evaluate
+from reid_dist import conventions, evaluate
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +56,6 @@ def test_the_nearest_conventions(reid_dist, stores) -> None:
     assert first[1] == f"{value / 100:.6f}"
     # Metrics of equal values share a line.
     assert "mAP@100, mAP_min@100; no_cameras; euclidean" in " ".join(found.out.split())
-
-
-def test_composed_protocols_are_shown_as_pipelines_have_them(reid_dist, tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    for name, n in (("q", 20), ("g", 60)):
-        pids = rng.integers(-1, 4, n) if name == "g" else rng.integers(1, 6, n)
-        FeatureSet.from_arrays(rng.standard_normal((n, 6)).astype(np.float32), pids, rng.integers(0, 2, n)).save(
-            tmp_path / name
-        )
-    words = " ".join(reid_dist("conventions", tmp_path / "q", tmp_path / "g").out.split())
-    shown = '{"name": "no_cameras, pid -1 kept, invalid at 0", "base": "no_cameras", "junk_pid": null, "invalid_query":'
-    assert shown in words
-    assert "valid" in words
-    words = " ".join(reid_dist("conventions", tmp_path / "q", tmp_path / "g", "--target", "mAP=31").out.split())
-    assert 'composed protocol: {"name": ' in words
 
 
 def test_json_is_the_table_and_nothing_else(reid_dist, stores, tmp_path: Path) -> None:

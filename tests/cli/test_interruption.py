@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -68,32 +67,6 @@ graph.tile_task = tasks.tile_task = slow
 if __name__ == "__main__":
     main()
 """
-
-
-# A signal while a module is imported that names the attributes of a class: Python 3.11 wraps what is raised there.
-_NAMED = """
-import os, signal, sys, types
-
-class Attribute:
-    def __set_name__(self, owner, name):
-        os.kill(os.getpid(), {number})
-
-class Finder:
-    def find_spec(self, name, *_):
-        if name == "reid_dist.cli.group":
-            type("Owner", (), dict(attribute=Attribute()))
-
-from reid_dist.cli import main
-sys.meta_path.insert(0, Finder())
-main()
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_class_is_made(tmp_path: Path, number: signal.Signals) -> None:
-    with started(tmp_path, _NAMED.format(number=int(number)), "list", "metrics") as process:
-        message = assert_interrupted(process, number=number)
-    assert message == ("Interrupted." if number == signal.SIGINT else "Ended by SIGTERM.")
 
 
 _TURNING = """
@@ -258,15 +231,6 @@ def test_no_directory_whose_name_is_short(large, long: Path, tmp_path: Path) -> 
     assert list(long.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_threads_in_the_middle_of_a_long_task_are_not_waited_for(large, threads: Path, tmp_path: Path) -> None:
-    words = ("evaluate", *large, "--cluster", threads)
-    with started(tmp_path, _SLOW.format(seconds=600), *words) as process:
-        wait_for(tmp_path / "begun", process)
-        os.killpg(process.pid, signal.SIGINT)
-        assert assert_interrupted(process, seconds=30) == "Interrupted."
-
-
 def test_finished_parts_are_kept_and_reused(large, threads: Path, tmp_path: Path, reid_dist) -> None:
     words = ("evaluate", *large, "--cluster", threads, "--output", "out")
     with started(tmp_path, _SLOW.format(seconds=600), *words) as process:
@@ -313,16 +277,3 @@ def test_interrupted_while_words_are_parsed(monkeypatch: pytest.MonkeyPatch, mom
 
 def interrupting(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
-
-
-@pytest.mark.slow
-def test_interrupted_again_and_again(large, threads: Path, tmp_path: Path) -> None:
-    with started(tmp_path, _SLOW.format(seconds=600), "evaluate", *large, "--cluster", threads) as process:
-        wait_for(tmp_path / "begun", process)
-        for _ in range(20):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGINT)
-            time.sleep(0.05)
-        _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "Traceback" not in err

@@ -90,32 +90,31 @@ def test_an_output_with_a_long_name(reid_dist, store: Path, threads: Path, tmp_p
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()} == files
 
 
-@pytest.mark.parametrize("more", [(), ("--resume",)])
-@pytest.mark.parametrize("command", ["evaluate", "sweep", "splits"])
-def test_an_output_whose_name_is_too_long(
-    reid_dist, store: Path, threads: Path, tmp_path: Path, command: str, more: tuple[str, ...]
-) -> None:
-    words = (*_with_output(store, command), "--cluster", threads, "--output", tmp_path / TOO_LONG, *more)
-    _assert_refused(reid_dist(*words), "a name of 256 bytes is too long, 255 are allowed: shorten xxx")
-
-
-@pytest.mark.parametrize("command", ["ingest", "pool"])
-def test_a_store_whose_name_is_too_long(reid_dist, store: Path, tmp_path: Path, command: str) -> None:
-    more = ("--by", "pid_camid") if command == "pool" else ()
-    refused = reid_dist(command, tmp_path / "a.npz", *more, "--output", tmp_path / TOO_LONG, "--overwrite")
-    _assert_refused(refused, "a name of 256 bytes is too long, 255 are allowed: shorten xxx")
-
-
-def test_the_demo_with_a_name_that_is_too_long(reid_dist, threads: Path, tmp_path: Path) -> None:
-    refused = reid_dist("demo", "--cluster", threads, "--output", tmp_path / TOO_LONG)
-    _assert_refused(refused, "a name of 256 bytes is too long")
-
-
-def test_other_paths_that_are_too_long(reid_dist, store: Path, tmp_path: Path) -> None:
-    """Each name fits, and the path does not."""
-    path = Path(tmp_path, *["x" * 200] * 21)
-    words = ("evaluate", store, store, "--protocol", "same_set", "--workers", 1, "--performance-report", path)
-    _assert_refused(reid_dist(*words), f"a path is too long for the file system: shorten {tmp_path}")
+# SPLIT is a path each of whose names fits.
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("evaluate", *more, "--output", "LONG") for more in ((), ("--resume",))),
+        *(("sweep", *more, "--output", "LONG") for more in ((), ("--resume",))),
+        *(("splits", *more, "--output", "LONG") for more in ((), ("--resume",))),
+        ("ingest", "--output", "LONG", "--overwrite"),
+        ("pool", "--by", "pid_camid", "--output", "LONG", "--overwrite"),
+        ("demo", "--output", "LONG"),
+        ("evaluate", "--workers", "1", "--performance-report", "SPLIT"),
+    ],
+)
+def test_paths_that_are_too_long(reid_dist, store: Path, threads: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    command, *more = words
+    sources = {"ingest": (store,), "pool": (store,), "demo": ()}
+    where = () if {"--workers", "--overwrite"} & set(more) else ("--cluster", threads)
+    begin = (command, *sources[command]) if command in sources else _with_output(store, command)
+    places = {"LONG": tmp_path / TOO_LONG, "SPLIT": Path(tmp_path, *["x" * 200] * 21)}
+    done = reid_dist(*begin, *where, *(places.get(word, word) for word in more))
+    assert (done.code, done.out) == (2, "")
+    *others, line = done.err.splitlines()
+    what = "a path is too long for the file system" if "SPLIT" in more else "a name of 256 bytes is too long"
+    assert line.startswith(f"Error: {what}")
+    assert all("rows, " in each for each in others)
 
 
 UNUSABLE = ("a\0b", "a\ud800b")
@@ -195,10 +194,3 @@ def test_a_folder_that_may_not_be_entered(store: Path, tmp_path: Path, words: li
     assert line == done.stderr.rstrip()
     assert line.startswith("Error: cannot ")
     assert "Permission denied" in line
-
-
-def _assert_refused(done, words: str) -> None:
-    assert (done.code, done.out) == (2, "")
-    *others, line = done.err.splitlines()
-    assert line.startswith(f"Error: {words}")
-    assert all("rows, " in each for each in others)

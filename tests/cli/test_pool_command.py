@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reid_dist import FeatureSet, evaluate, pool
+from reid_dist import FeatureSet, pool
 from reid_dist.errors import RunFailedError
 from reid_dist.stages import row_groups
 from reid_dist.stages.pooling_job import Pooled
@@ -54,31 +54,6 @@ def test_every_option_reaches_the_pooling(reid_dist, frames, tmp_path: Path) -> 
     found = FeatureSet.open(tmp_path / "a")
     assert found.content_digest == expected.content_digest
     assert found.chunk_rows == 7
-
-
-def test_a_pooled_store_is_replaced_on_request(reid_dist, frames, tmp_path: Path) -> None:
-    target = tmp_path / "pooled.zarr"
-    words = ("pool", frames, "--output", target, "--chunk-rows", 7)
-    assert reid_dist(*words).code == 0
-    before = FeatureSet.open(target).content_digest
-    reid_dist(*words, "--method", "max").assert_refused("complete store already", "--overwrite")
-    assert FeatureSet.open(target).content_digest == before
-    assert reid_dist(*words, "--method", "max", "--overwrite").code == 0
-    assert FeatureSet.open(target).content_digest != before
-
-
-@pytest.mark.slow
-def test_pooled_tracklets_are_evaluated(reid_dist, frames, threads, tmp_path: Path) -> None:
-    """Pooled by a process of its own, evaluated by the command."""
-    target = tmp_path / "pooled.zarr"
-    words = [sys.executable, "-m", "reid_dist.cli", "pool", str(frames), "--output", str(target)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    answer = reid_dist("evaluate", target, target, "--cluster", threads, "--json")
-    document = json.loads(answer.out)
-    assert document["counts"]["n_query"] == 60
-    pooled = FeatureSet.open(target)
-    assert document["result_digest"] == evaluate(pooled, pooled).result_digest
 
 
 def test_a_file_is_a_source(reid_dist, tmp_path: Path) -> None:

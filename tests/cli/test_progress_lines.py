@@ -85,17 +85,6 @@ def test_both_sides_of_one_file_are_counted_one_after_the_other(
     ]
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(59.4, "about 59 s"), (200, "about 3 min"), (7260, "about 2.0 h")])
-def test_spans_of_time(clock: Clock, capsys: pytest.CaptureFixture[str], seconds: float, words: str) -> None:
-    with stages() as progress:
-        progress.start({"sweep": 2})
-        clock.now += seconds
-        progress.advance("sweep")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("tiles of the gallery: 1/2 tasks, ")
-    assert line.endswith(f"/s, {words} left")
-
-
 def test_a_command_without_a_terminal_prints_a_final_line_per_stage(reid_dist, stores, threads: Path) -> None:
     done = reid_dist("evaluate", *stores, "--cluster", threads, "--chunk-rows", 16)
     assert done.code == 0

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from support.noted import values_of
 
 from reid_dist import Report
 from reid_dist.evaluation.splits import SplitReport
@@ -96,40 +95,3 @@ def test_passwords_stay_out_of_the_command(reid_dist, stores, threads, tmp_path:
 @pytest.mark.parametrize("name", ["", "  ", "red \x1b[31m"])
 def test_a_name_is_a_line_of_text(reid_dist, stores, name: str) -> None:
     reid_dist("evaluate", *stores, "--name", name).assert_refused("--name takes a line of text")
-
-
-def test_few_valid_queries_are_visible(reid_dist, shared_data, threads, tmp_path: Path) -> None:
-    source = shared_data("market1501_sample.mat")
-    done = reid_dist("evaluate", source, source, "--cluster", threads, "--output", tmp_path / "out")
-    before_the_table = " ".join(done.out.partition("convention")[0].split())
-    assert "WARNING: only 7 of 100 queries (7.0 %) are valid" in before_the_table
-    # A caution on intervals says how few identities there are.
-    assert "with only 7 identities, the intervals are too narrow" in " ".join(
-        done.out.partition("convention")[2].split()
-    )
-    assert "the numbers rest on" not in done.out
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert 'class="cards warning"' in page
-    report = Report.load(tmp_path / "out")
-    assert report.confidence is not None
-    assert report.confidence["n_units"] == 7
-    assert values_of(report, "narrow_intervals")["n_units"] == 7
-
-
-def test_a_normal_run_has_no_warnings(reid_dist, shared_data, threads) -> None:
-    source = shared_data("veri776_sample.npz")
-    words = ("--protocol", "same_set", "--cluster", threads)
-    done = reid_dist("evaluate", source, source, *words)
-    assert done.code == 0, done.err
-    assert "WARNING" not in done.out
-    assert "\ncaution " not in done.out
-    assert "too narrow" not in done.out
-
-
-def test_few_valid_queries_are_visible_in_a_sweep(reid_dist, shared_data, threads, tmp_path: Path) -> None:
-    source = shared_data("market1501_sample.mat")
-    words = ("--expand", "aqe", "--k", "0", "--metric", "mAP", "--cluster", threads)
-    done = reid_dist("sweep", source, source, *words, "--output", tmp_path / "out")
-    assert "WARNING: only 7 of 100 queries (7.0 %) are valid" in done.out.partition("\n\n")[0]
-    assert "the numbers rest on 7 identities" in done.out
-    assert '<p class="evidence"' in (tmp_path / "out" / "sweep.html").read_text()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, sweep_parameters
@@ -62,21 +59,6 @@ def test_every_option_reaches_the_sweep(reid_dist, stores, threads, tmp_path: Pa
     assert any(path.name.startswith("neighbours-") for path in (tmp_path / "space").iterdir())
 
 
-@pytest.mark.slow
-def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    pids = rng.integers(0, 8, 60)
-    features = (rng.standard_normal((8, 10))[pids] + rng.standard_normal((60, 10))).astype(np.float32)
-    for name, rows in (("query", slice(0, 12)), ("gallery", slice(None))):
-        FeatureSet.from_arrays(features[rows], pids[rows], item_ids=np.arange(60)[rows]).save(tmp_path / name)
-    words = ("--expand", "alpha_qe", "--k", "0:2", "--alpha", "1,3", "--include-self", "--protocol", "same_set")
-    done = reid_dist("sweep", tmp_path / "query", tmp_path / "gallery", "--cluster", threads, "--json", *words)
-    assert done.code == 0, done.err
-    digests = [row["digest"] for row in json.loads(done.out)["rows"]]
-    assert len(set(digests[:4])) == 1
-    assert digests[4] != digests[3]
-
-
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("words", "parts"),
@@ -118,49 +100,6 @@ def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, thre
     found = json.loads((output / "sweep.json").read_text())
     assert len(found["rows"]) == 6
     assert found["result_digest"] == json.loads(expected.out)["result_digest"]
-
-
-_BREAKING = """
-import os, sys
-from reid_dist.evaluation import sweeps
-
-def breaking(*args, real=sweeps.evaluate_once, **options):
-    with open(sys.argv[1], "a") as file:
-        file.write(".")
-    if os.path.getsize(sys.argv[1]) == 4:
-        os.kill(os.getpid(), 9)
-    return real(*args, **options)
-
-sweeps.evaluate_once = breaking
-from reid_dist.cli import main
-main(sys.argv[2:])
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on(reid_dist, stores, sweep_pipeline, threads, tmp_path: Path) -> None:
-    output, begun = tmp_path / "out", tmp_path / "begun"
-    words = ("run", str(sweep_pipeline), "--cluster", str(threads), "--output", str(output))
-    program = [sys.executable, "-c", _BREAKING, str(begun), *words]
-    assert subprocess.run(program, check=False).returncode == -9
-    assert not (output / "sweep.json").exists()
-    reid_dist(*words).assert_refused("not empty")
-    # Three points were finished, and the fourth was in flight: it is the one that is begun twice.
-    resumed = subprocess.run([*program, "--resume"], check=False, capture_output=True, text=True)
-    assert resumed.returncode == 0, resumed.stderr
-    assert begun.read_text() == "." * 7
-    expected = reid_dist("run", sweep_pipeline, "--cluster", threads, "--json")
-    digest = json.loads(expected.out)["result_digest"]
-    assert json.loads((output / "sweep.json").read_text())["result_digest"] == digest
-    assert sorted(path.name for path in output.iterdir()) == ["sweep.html", "sweep.json"]
-    # What is finished is given again, and is not taken for another sweep.
-    again = subprocess.run([*program, "--resume"], check=False, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    assert begun.read_text() == "." * 7
-    assert again.stdout == resumed.stdout
-    reid_dist(*words, "--resume", "--set", "sweep.k=1:4", "--set", "max_rank=9").assert_refused(
-        "holds another sweep (parameters, max_rank differ)"
-    )
 
 
 # ------------------------------------------------------------------------------------- directories that are not empty

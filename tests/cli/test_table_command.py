@@ -5,25 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from reid_dist import FeatureSet, Report, compare_runs, evaluate
+from reid_dist import Report, compare_runs
 from reid_dist.core.formatting import TABLE_FORMS
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    rng = np.random.default_rng(8)
-    centres, pids, camids = rng.standard_normal((12, 8)), rng.integers(0, 12, 90), rng.integers(0, 3, 90)
-    folder = tmp_path_factory.mktemp("runs")
-    for name, noise in (("weak", 2.0), ("strong", 0.7)):
-        features = (centres[pids] + noise * rng.standard_normal((90, 8))).astype(np.float32)
-        query, gallery = (
-            FeatureSet.from_arrays(features[at], pids[at], camids[at]) for at in (slice(30), slice(30, 90))
-        )
-        evaluate(query, gallery).save(folder / name)
-    return [folder / "weak", folder / "strong"]
+@pytest.fixture
+def folders(finished_runs: dict[str, Path]) -> list[Path]:
+    return [finished_runs[name] for name in ("weak", "strong")]
 
 
 def test_console(reid_dist, folders: list[Path]) -> None:

@@ -18,26 +18,19 @@ from reid_dist.errors import FaultsError, InputError, ReidDistError, StoreNotFou
 CLASSES = [each for name in errors.__all__ if issubclass(each := getattr(errors, name), ReidDistError)]
 
 
+@pytest.mark.parametrize("details", [(), ("one", "two")])
 @pytest.mark.parametrize("kind", CLASSES)
-def test_details_survive_pickling_and_are_in_tracebacks(kind: type[ReidDistError]) -> None:
-    error = pickle.loads(pickle.dumps(kind("what is wrong; what to do", details=["one", "two"])))
-    assert type(error) is kind
-    assert (str(error), error.details) == ("what is wrong; what to do", ("one", "two"))
-    assert error.in_one_line == "what is wrong; what to do; one; two"
-    assert "".join(traceback.format_exception_only(error)).endswith("what is wrong; what to do\n  one\n  two\n")
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-def test_errors_are_sent_between_workers(kind: type[ReidDistError]) -> None:
-    error = deserialize(*serialize(kind("what is wrong", details=["one"])))
-    assert type(error) is kind
-    assert (str(error), error.details) == ("what is wrong", ("one",))
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-def test_without_details_there_is_one_line(kind: type[ReidDistError]) -> None:
-    error = pickle.loads(pickle.dumps(kind("what is wrong")))
-    assert (str(error), error.details, error.in_one_line) == ("what is wrong", (), "what is wrong")
+def test_details_survive_pickling_and_workers_and_are_in_tracebacks(
+    kind: type[ReidDistError], details: tuple[str, ...]
+) -> None:
+    made = kind("what is wrong; what to do", details=details)
+    for error in (pickle.loads(pickle.dumps(made)), deserialize(*serialize(made))):
+        assert type(error) is kind
+        assert (str(error), error.details) == ("what is wrong; what to do", details)
+        assert error.in_one_line == "; ".join(("what is wrong; what to do", *details))
+    lines = "".join(f"\n  {line}" for line in details)
+    shown = "".join(traceback.format_exception_only(pickle.loads(pickle.dumps(made))))
+    assert shown.endswith(f"what is wrong; what to do{lines}\n")
 
 
 def test_one_fault_is_the_message_and_several_are_details() -> None:

@@ -81,14 +81,20 @@ def test_one_line_and_the_code_of_shells(tmp_path: Path, name: str, line: str, c
 
 
 @pytest.mark.parametrize("events", [False, True])
-def test_a_signal_while_modules_are_imported(tmp_path: Path, events: bool) -> None:
+@pytest.mark.parametrize("in_class", [False, True])
+def test_a_signal_while_modules_are_imported(tmp_path: Path, events: bool, in_class: bool) -> None:
+    """Python 3.11 wraps what is raised while the attributes of a class are named."""
+    trigger = "type('Owner', (), {'attribute': Attribute()})" if in_class else "Attribute().__set_name__()"
     program = (
         "import os, signal, sys\n"
         "from reid_dist.cli import main\n"
+        "class Attribute:\n"
+        "    def __set_name__(self, *_):\n"
+        f"        {_SEND.format(name='SIGTERM')}\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name == 'click':\n"
-        f"            {_SEND.format(name='SIGTERM')}\n"
+        f"            {trigger}\n"
         "sys.meta_path.insert(0, Finder())\n"
         f"sys.argv = ['reid-dist', 'list'{', ' + repr('--log-json') if events else ''}]\n"
         "main()\n"

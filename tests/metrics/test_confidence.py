@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import tracemalloc
 from collections.abc import Mapping
 
@@ -83,23 +82,6 @@ def clustered(rng: np.random.Generator, n_identities: int) -> tuple[np.ndarray, 
     sizes = rng.integers(2, 9, n_identities)
     shared = rng.normal(0.5, 0.2, n_identities)
     return np.repeat(np.arange(n_identities), sizes), np.repeat(shared, sizes) + rng.normal(0, 0.1, sizes.sum())
-
-
-def test_intervals_agree_with_a_plain_loop() -> None:
-    pids, values = clustered(np.random.default_rng(5), 40)
-    by_identity: dict[int, list[float]] = {}
-    for pid, value in zip(pids.tolist(), values.tolist(), strict=True):
-        by_identity.setdefault(pid, []).append(value)
-    dice = random.Random(11)
-    means = []
-    for _ in range(6000):
-        drawn = [value for pid in dice.choices(list(by_identity), k=len(by_identity)) for value in by_identity[pid]]
-        means.append(sum(drawn) / len(drawn))
-    means.sort()
-    found = bootstrap_intervals({"x": values}, pids, n_resamples=6000).intervals["x"]
-    width = means[5849] - means[149]
-    assert found.low == pytest.approx(means[149], abs=0.05 * width)
-    assert found.high == pytest.approx(means[5849], abs=0.05 * width)
 
 
 @pytest.mark.slow

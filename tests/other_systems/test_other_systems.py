@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import package_results
 import pytest
+from lacking.sitecustomize import lacking_names
+from package_results import RERANK
 from support.processes import COMMAND
 
-from reid_dist import compare, evaluate, sweep_parameters
+from reid_dist import evaluate
 from reid_dist.reports import Report
-from reid_dist.stores import open_features
 
-RERANK = "k_reciprocal(k1=6,k2=3)"
 # Not on the path of the tests themselves, whose child processes would lack it all, too.
 LACKING = Path(__file__).parent / "lacking"
 
@@ -36,75 +38,57 @@ def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of query and gallery, with pixels of few values so that distances are exact."""
+    """A file of query and gallery, with pixels of few values so that distances are exact.
+
+    Features are in Fortran order and compressed, so that rows are read at places of a temporary file.
+    """
     rng = np.random.default_rng(9)
     arrays = {}
     for side, n in (("query", 30), ("gallery", 240)):
         pids = rng.integers(0, 12, n)
         features = rng.integers(-4, 5, (12, 16))[pids] + rng.integers(-3, 4, (n, 16))
         arrays |= {
-            f"{side}_f": features.astype(np.float32),
+            f"{side}_f": np.asfortranarray(features.astype(np.float32)),
             f"{side}_label": pids,
             f"{side}_cam": rng.integers(0, 4, n),
         }
     path = tmp_path_factory.mktemp("systems") / "both.npz"
-    np.savez(path, **arrays)
+    np.savez_compressed(path, **arrays)
     return path
 
 
-PROGRAM = """
-import fcntl, json, os, sys
+_MISSING = """
+import fcntl, os
 from pathlib import Path
-from reid_dist import DistanceBlock, compare, compare_runs, evaluate, ingest, reranked_distances, sweep_parameters
-from reid_dist.reports import Report
 
-source, folder = Path(sys.argv[1]), Path(sys.argv[2])
-query, gallery = ingest(source, folder / "stores")
-plain = evaluate(query, gallery, topk=5)
-reranked = evaluate(query, gallery, rerank="RERANK", expand="aqe(k=3)", workspace=folder / "workspace")
-again = evaluate(query, gallery, rerank="RERANK", expand="aqe(k=3)", workspace=folder / "workspace")
-swept = sweep_parameters(query, gallery, rerank="k_reciprocal", k1="5:7", workspace=folder / "workspace")
-for name, report in (("plain", plain), ("reranked", reranked)):
-    report.save(folder / name)
-loaded = Report.load(folder / "plain")
-block = DistanceBlock.from_array(reranked_distances(query, gallery, rerank="RERANK")).save(folder / "block.npy")
-lacking = [name for name in ("sched_getaffinity", "posix_fadvise", "preadv") if not hasattr(os, name)]
+assert not hasattr(os, "sched_getaffinity") and not hasattr(os, "preadv")
+assert not Path("/proc/self/stat").exists() and not Path("/sys/fs").is_dir()
 try:
     fcntl.flock(1, fcntl.LOCK_EX)
 except OSError:
-    lacking.append("locks")
-if not Path("/proc/self/stat").exists() and not Path("/sys/fs").is_dir():
-    lacking.append("/proc")
-print(json.dumps({
-    "lacking": lacking,
-    "digests": [each.result_digest for each in (plain, reranked, again, swept, loaded)],
-    "stores": [query.content_digest, gallery.content_digest],
-    "cores": plain.environment["cores"],
-    "difference": compare(loaded, reranked).metrics[0].difference,
-    "rows": len(compare_runs([loaded, reranked]).to_csv().splitlines()),
-    "left": sorted(each.name for each in (folder / "stores").iterdir()),
-}))
-""".replace("RERANK", RERANK)
+    print("no locks")
+"""
 
 
 def test_results_are_those_of_linux(source: Path, tmp_path: Path) -> None:
-    done = run(sys.executable, "-W", "error", "-c", PROGRAM, source, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    found = json.loads(done.stdout)
-    assert found["lacking"] == ["sched_getaffinity", "posix_fadvise", "preadv", "locks", "/proc"]
-    query, gallery = (open_features(source, role=side) for side in ("query", "gallery"))
-    plain = evaluate(query, gallery)
-    reranked = evaluate(query, gallery, rerank=RERANK, expand="aqe(k=3)")
-    swept = sweep_parameters(query, gallery, rerank="k_reciprocal", k1="5:7")
-    expected = [plain, reranked, reranked, swept, plain]
-    assert found["digests"] == [each.result_digest for each in expected]
-    assert found["cores"] == os.cpu_count()
-    assert found["difference"] == compare(plain, reranked).metrics[0].difference
-    assert found["rows"] == 3
-    assert found["stores"] == [query.content_digest, gallery.content_digest]
-    # Lock files are beside the stores, and hidden.
-    assert [name for name in found["left"] if not name.startswith(".")] == ["gallery.zarr", "query.zarr"]
+    assert run(sys.executable, "-c", _MISSING).stdout == "no locks\n"
+    done = run(sys.executable, "-W", "error", package_results.__file__, source, tmp_path / "there")
+    assert (done.returncode, done.stderr) == (0, "")
+    here = package_results.results(source, tmp_path / "here")
+    assert json.loads(done.stdout) == here | {"cores": os.cpu_count(), "knows peaks": False}
+    with np.load(source) as arrays:
+        assert here["rows"] == [arrays["gallery_f"][::2].sum(dtype=np.float64)] * 2
+    assert (here["damaged"], here["left"]) == ([False, False], ["gallery.zarr", "query.zarr"])
+
+
+def test_calls_that_systems_lack_are_made_in_one_place_each() -> None:
+    package = Path(__file__).parents[2] / "reid_dist"
+    names = {f"{module.__name__}.{name}" for module, name in lacking_names()}
+    made = {path: names.intersection(re.findall(r"\b[a-z]+\.\w+", path.read_text())) for path in package.rglob("*.py")}
+    assert {path.relative_to(package).as_posix(): found for path, found in made.items() if found} == {
+        "core/environment.py": {"os.sched_getaffinity"},
+        "core/system_calls.py": {"os.preadv", "mmap.MADV_WILLNEED"},
+    }
 
 
 @pytest.mark.slow

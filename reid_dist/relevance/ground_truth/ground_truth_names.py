@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import reprlib
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -105,8 +104,3 @@ def bare_name(name: str) -> str:
     """A name without directory and ``.jpg``."""
     last = name.replace("\\", "/").rpartition("/")[2]
     return last[:-4] if last.lower().endswith(".jpg") else last
-
-
-def in_short(value: object) -> str:
-    """A value for a message: short, and on one line."""
-    return " ".join(reprlib.repr(value).split())

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from reid_dist.core.limits import refuse_unusable_path
 from reid_dist.core.numeric import is_whole
+from reid_dist.core.parameters import shown
 from reid_dist.core.registry import nearest_hint
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth.ground_truth_files import entries_of_directory, load_json
 from reid_dist.relevance.ground_truth.ground_truth_lists import LISTS, GroundTruth, RowLists
-from reid_dist.relevance.ground_truth.ground_truth_names import Entry, Faults, ItemIds, ItemNames, in_short
+from reid_dist.relevance.ground_truth.ground_truth_names import Entry, Faults, ItemIds, ItemNames
 
 Int64 = NDArray[np.int64]
 
@@ -87,7 +88,7 @@ def _from_mapping(
     found: dict[int, object] = {}
     for key, lists in content.items():
         if not isinstance(key, str) and not is_whole(key):
-            faults.add(f"{in_short(key)} is no item id; name queries by whole numbers or text")
+            faults.add(f"{shown(key)} is no item id; name queries by whole numbers or text")
             continue
         rows = names.find(str(key))
         if len(rows) != 1:
@@ -172,11 +173,11 @@ def _rows(given: object, n_gallery: int) -> Int64:
     if isinstance(given, np.ndarray) and given.ndim == 1:
         given = given.tolist()
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise InputError(f"must be a list of gallery rows, found {in_short(given)}")
+        raise InputError(f"must be a list of gallery rows, found {shown(given)}")
     for value in given:
         # In Python and in NumPy, True would pass for row 1.
         if not is_whole(value):
-            raise InputError(f"{in_short(value)} is no gallery row; rows are whole numbers from 0")
+            raise InputError(f"{shown(value)} is no gallery row; rows are whole numbers from 0")
         if not 0 <= value < n_gallery:
             raise InputError(
                 f"row {value} is outside the gallery of {n_gallery} rows; rows count from 0 to {n_gallery - 1}"

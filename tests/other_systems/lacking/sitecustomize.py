@@ -1,7 +1,8 @@
 """Makes a Python process lack what Linux has and other systems do not; imported at its start from ``PYTHONPATH``.
 
-Calls, flags and signals that macOS has not are removed, files below /proc, /sys and /dev/shm are hidden, and the file
-systems have no locks.  psutil alone still sees /proc: on each system it has means of its own.
+Calls, flags and signals that macOS, any of its versions or another Unix has not are removed, files below /proc, /sys
+and /dev/shm are hidden, and the file systems have no locks.  psutil alone still sees /proc: on each system it has means
+of its own.
 """
 
 from __future__ import annotations
@@ -16,24 +17,37 @@ import resource
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-_LACKING: dict[Any, tuple[str, ...]] = {
-    os: (
-        *("sched_getaffinity", "sched_setaffinity", "posix_fadvise", "posix_fallocate", "copy_file_range", "splice"),
-        *("memfd_create", "eventfd", "pidfd_open", "preadv", "pwritev", "getrandom", "unshare", "setns", "fdatasync"),
-        *("O_DIRECT", "O_TMPFILE", "O_PATH", "O_NOATIME", "O_LARGEFILE", "getxattr", "setxattr", "listxattr"),
-    ),
-    signal: ("pidfd_send_signal", "sigtimedwait", "sigwaitinfo", "SIGRTMIN", "SIGRTMAX", "SIGPWR", "SIGSTKFLT"),
-    resource: ("prlimit", "RUSAGE_THREAD", "RLIMIT_SIGPENDING"),
-    select: ("epoll", *(name for name in dir(select) if name.startswith("EPOLL"))),
-    mmap: ("MADV_HUGEPAGE", "MADV_DONTFORK", "MADV_REMOVE", "MAP_POPULATE"),
+# Beginnings of names.
+_LACKING: dict[ModuleType, str] = {
+    os: "sched_ SCHED_ pread pwritev preadv O_NOFOLLOW O_DIRECT O_PATH O_TMPFILE O_NOATIME O_LARGEFILE O_RSYNC RWF_ "
+    "memfd_ MFD_ eventfd EFD_ pidfd_ PIDFD_ posix_fa POSIX_FADV_ copy_file_range splice getxattr setxattr listxattr "
+    "removexattr getrandom getres setres unshare setns pipe2 fdatasync CLONE_ timerfd_ TFD_",
+    mmap: "MADV_ MAP_POPULATE",
+    signal: "SIGPWR SIGSTKFLT SIGPOLL SIGCLD SIGRT sigtimedwait sigwaitinfo pidfd_send_signal",
+    time: "CLOCK_BOOTTIME CLOCK_TAI pthread_getcpuclockid",
+    resource: "prlimit RUSAGE_THREAD RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RT RLIMIT_SIGPENDING",
+    select: "epoll EPOLL",
 }
+_EVERYWHERE = "pread"
 _HIDDEN = ("/proc", "/sys", "/dev/shm")
 # Kernels are compiled for a processor by name, and kept under locks: with both, the machine code on disk is used.
 _PROCESSOR, _OF_KERNELS = "/proc/cpuinfo", "reid_dist.kernels.machine_code"
 _OF_PYTHON = {"pathlib", "io", "os", "codecs", "genericpath", "posixpath", "glob", "shutil", "contextlib", __name__}
+
+
+def lacking_names() -> list[tuple[ModuleType, str]]:
+    """Modules of this system, and what others lack of them."""
+    return [
+        (module, name)
+        for module, beginnings in _LACKING.items()
+        for name in vars(module)
+        if name.startswith(tuple(beginnings.split())) and name != _EVERYWHERE
+    ]
 
 
 def _is_hidden(path: object) -> bool:
@@ -58,7 +72,7 @@ def _hiding(call: Callable[..., Any]) -> Callable[..., Any]:
     return hidden
 
 
-_flock = fcntl.flock
+_flock, _spawn = fcntl.flock, os.posix_spawn
 
 
 def _no_locks(*arguments: Any) -> None:
@@ -67,24 +81,25 @@ def _no_locks(*arguments: Any) -> None:
     _flock(*arguments)
 
 
-for _module, _names in _LACKING.items():
-    for _name in _names:
-        if hasattr(_module, _name):
-            delattr(_module, _name)
-# From Python 3.13 on it calls ``sched_getaffinity``; where that is not, it is the number of all cores.
-os.process_cpu_count = os.cpu_count  # type: ignore[attr-defined,unused-ignore]
-for _name in ("stat", "lstat", "open", "readlink", "listdir", "scandir", "access"):
-    setattr(os, _name, _hiding(getattr(os, _name)))
-builtins.open = io.open = _hiding(builtins.open)  # type: ignore[assignment]
-fcntl.flock = fcntl.lockf = _no_locks  # type: ignore[assignment]
-
-_spawn = os.posix_spawn
-
-
 def _spawn_without_sessions(*arguments: Any, **named: Any) -> int:
     if named.get("setsid"):
         raise NotImplementedError("posix_spawn: setsid unavailable on this platform")
     return _spawn(*arguments, **named)
 
 
-os.posix_spawn = _spawn_without_sessions
+def _remove_all() -> None:
+    for module, name in lacking_names():
+        delattr(module, name)
+    # It calls ``sched_getaffinity``; where that is not, it is the number of all cores.  There since Python 3.13.
+    if hasattr(os, "process_cpu_count"):
+        os.process_cpu_count = os.cpu_count
+    for name in ("stat", "lstat", "open", "readlink", "listdir", "scandir", "access"):
+        setattr(os, name, _hiding(getattr(os, name)))
+    builtins.open = io.open = _hiding(builtins.open)  # type: ignore[assignment]
+    fcntl.flock = fcntl.lockf = _no_locks  # type: ignore[assignment]
+    os.posix_spawn = _spawn_without_sessions
+
+
+# Tests import the names alone, under another name.
+if __name__ == "sitecustomize":
+    _remove_all()
