@@ -13,7 +13,7 @@ from reid_dist.cli.click_options import COUNT, PATH, RESOURCES, GroupedCommand, 
 from reid_dist.core.formatting import byte_size, counted, rough_duration
 
 if TYPE_CHECKING:
-    from reid_dist.clusters import Size
+    from reid_dist.clusters.connection import Size
     from reid_dist.engine.calibration import ListRates, Rates
     from reid_dist.engine.plan import Plan
     from reid_dist.engine.policy import Policy

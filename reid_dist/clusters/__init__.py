@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.clusters.connection import Size, cluster_size, connect
+    from reid_dist.clusters.connection import cluster_size, connect
     from reid_dist.clusters.kinds import (
         ClusterConfig,
         ExistingCluster,
@@ -28,29 +28,25 @@ if TYPE_CHECKING:
     )
     from reid_dist.clusters.local import EarlyCluster
     from reid_dist.clusters.single_job import take_part
-    from reid_dist.clusters.workers import prepare_local_workers
 
 __all__ = [
     "ClusterConfig",
     "EarlyCluster",
     "ExistingCluster",
     "LocalCluster",
-    "Size",
     "Threads",
     "cluster_schema",
     "cluster_size",
     "connect",
-    "prepare_local_workers",
     "read_cluster",
     "take_part",
 ]
 
 _NAMES = {
-    "connection": ("Size", "cluster_size", "connect"),
+    "connection": ("cluster_size", "connect"),
     "kinds": ("ClusterConfig", "ExistingCluster", "LocalCluster", "Threads", "cluster_schema", "read_cluster"),
     "local": ("EarlyCluster",),
     "single_job": ("take_part",),
-    "workers": ("prepare_local_workers",),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

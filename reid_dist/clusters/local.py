@@ -122,14 +122,11 @@ def keep_preloaded_modules() -> None:
 @contextlib.contextmanager
 def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
     """Start workers, and stop them; raises `ClusterError` if they cannot be started."""
-    import dask
     import distributed
 
     keep_preloaded_modules()
     workers, threads = shares(config)
     limit = memory_of_worker(config)
-    # In place of these, Dask would load those of this call alone.
-    chosen = dask.config.get("distributed.worker.preload")
     _refuse_without_files(workers)
     _refuse_without_gpus(config)
     with contextlib.ExitStack() as stack:
@@ -150,7 +147,6 @@ def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": config.dashboard},
                 silence_logs=50,
-                preload=["reid_dist.engine.integer_preload", *([chosen] if isinstance(chosen, str) else chosen)],
                 **({} if config.gpus is None else {"preload_nanny": [OWN_GPU]}),
             )
         except (OSError, ValueError, RuntimeError) as error:

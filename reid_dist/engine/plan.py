@@ -334,13 +334,13 @@ def make_plan(
         blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
         tile_query = _longest_tile(query.n_rows, query_rows, tile.query)
         tile_gallery = _longest_tile(gallery.n_rows, gallery_rows, tile.gallery)
-        # Products of a tile: in float32, of integers, of known pairs alone, and in float64 for crowded bands; prepared
-        # rows of both sides in float32 and float64, and copies of queries that share products.
-        values = tile_query * tile_gallery * 20 + tile_gallery * dim * 12 + tile_query * dim * 12
+        # Products of a tile: in float32, of integers, and in float64 for crowded bands; prepared rows of both sides in
+        # float32 and float64, and copies of queries that share products.
+        values = tile_query * tile_gallery * 16 + tile_gallery * dim * 12 + tile_query * dim * 12
         if integers:
-            # Both sides in eight bits, and once more unsigned or transposed, with their residuals as well; products
-            # with residuals, of integers and in float32.
-            values += (query_rows + tile_gallery) * dim * 5 + tile_query * dim * 3 + tile_query * tile_gallery * 8
+            # Both sides and their residuals in eight bits, the sides once more unsigned or transposed, and the queries
+            # of a tile as well.
+            values += (query_rows + tile_gallery) * dim * 3 + tile_query * dim
         # Open pairs of ranks.
         values += OPEN_BYTES + tile_gallery * 40
         # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands

@@ -229,7 +229,7 @@ def warm_up(name: str) -> None:
     """Do the work of a warm-up in this process, unless it has been done."""
     if has_record(name):
         return
-    # Rows enough for products of integers with residuals and without, and as few positives of a query as usual.
+    # Rows enough for products of integers, and as few positives of a query as usual.
     query, gallery = _sets(200, (40, 3000))
     integers = name == INTEGERS
     if not integers or Policy.in_force().may_use_integers:

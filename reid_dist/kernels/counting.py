@@ -116,7 +116,7 @@ def _count_rows(
     indptr, lowers, uppers, positive_start = bands.indptr, bands.lower, bands.upper, bands.positive_start
     has_known, room, are_grouped = len(tile.known) > 0, len(pairs.query) - n_columns, len(group_of) > 0
     # Bands of integers are so wide that most values lie in one.
-    narrow = products.dtype == values.dtype
+    are_floats = products.dtype == values.dtype
     inside = int(np.int64(0))
     for i in range(first_row, tile.products.shape[0]):
         q = queries[i]
@@ -138,9 +138,9 @@ def _count_rows(
             lower, upper = row.lower[: last - first], row.upper[: last - first]
         hide_columns(q, bands.hidden_indptr, bands.hidden_column, tile.column_start, values)
         n_known = take_known(tile, q, values, row.known, row.known_value) if has_known else 0
-        few = bool(reached <= (_FEW_REACHED if steps is None and narrow else FEW_REFINED))
-        singly = few or are_grouped or (not narrow and last - first <= _FEW_THRESHOLDS)
-        are_open = few and not narrow
+        few = bool(reached <= (_FEW_REACHED if steps is None and are_floats else FEW_REFINED))
+        singly = few or are_grouped or (not are_floats and last - first <= _FEW_THRESHOLDS)
+        are_open = few and not are_floats
         if singly:
             n_pending = mark_reaching(values, lowest, row)
             if not are_open:

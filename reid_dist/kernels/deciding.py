@@ -1,6 +1,4 @@
-r"""Decisions of pairs whose screening values lie inside bands.
-
-Bounds from float32 sums (`reid_dist.kernels.bounds`) settle most of them, and canonical distances the others.
+r"""Decisions of pairs whose screening values lie inside bands, by their canonical distances.
 
 The pairs of many rows and tiles are decided together, which spares most calls and their arrays of a few elements.
 
@@ -21,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_least
-from reid_dist.kernels.bounds import bound_pairs
 from reid_dist.kernels.canonical import PairRows, write_distances
 from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 
@@ -31,9 +28,6 @@ from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 BEFORE = 1
 BEHIND = 2
 APART = 3
-
-# Pairs whose bounds are computed together.
-_TOGETHER = 4096
 
 
 class Bands(NamedTuple):
@@ -105,39 +99,21 @@ def decide(pairs: OpenPairs, n: int, row_of: NDArray[np.int64], bands: Bands, ro
     `row_of` holds the gallery rows of the columns of the block, shape (columns,), ascending.  Returns how many come
     before a threshold or are tied with one.
     """
-    most_open = min(n, _TOGETHER)
-    least, most = np.empty(most_open, np.float64), np.empty(most_open, np.float64)
-    open_query, open_column = np.empty(most_open, np.int64), np.empty(most_open, np.int64)
-    open_threshold = np.empty(most_open, np.int64)
+    distance = np.empty(n, np.float64)
+    write_distances(rows, pairs.query[:n], pairs.column[:n], distance)
     thresholds, indptr, positive_start = bands.distance, bands.indptr, bands.positive_start
     query, column, place = pairs.query, pairs.column, pairs.place
     n_decided = 0
-    for start in range(0, n, _TOGETHER):
-        stop = min(start + _TOGETHER, n)
-        bound_pairs(rows, query[start:stop], column[start:stop], least[: stop - start], most[: stop - start])
-        n_open = 0
-        for p in range(start, stop):
-            q, last = query[p], indptr[query[p] + 1]
-            a = _first_not_nearer(thresholds, place[p], last, least[p - start])
-            if a < last and thresholds[a] <= most[p - start]:
-                open_query[n_open], open_column[n_open], open_threshold[n_open] = q, column[p], a
-                n_open += 1
-            elif a < last:
-                query[n_decided], column[n_decided] = q, column[p]
-                place[n_decided] = place_before(a, positive_start, ties)
-                n_decided += 1
-        distance = least[:n_open]
-        write_distances(rows, open_query[:n_open], open_column[:n_open], distance)
-        for p in range(n_open):
-            q, c = open_query[p], open_column[p]
-            last = indptr[q + 1]
-            a = _first_not_nearer(thresholds, open_threshold[p], last, distance[p])
-            if a == last:
-                continue
-            query[n_decided], column[n_decided] = q, c
-            if distance[p] == thresholds[a]:
-                place[n_decided] = _tied_place(a, row_of[c], bands, ties)
-            else:
-                place[n_decided] = place_before(a, positive_start, ties)
-            n_decided += 1
+    for p in range(n):
+        q, c = query[p], column[p]
+        last = indptr[q + 1]
+        a = _first_not_nearer(thresholds, place[p], last, distance[p])
+        if a == last:
+            continue
+        query[n_decided], column[n_decided] = q, c
+        if distance[p] == thresholds[a]:
+            place[n_decided] = _tied_place(a, row_of[c], bands, ties)
+        else:
+            place[n_decided] = place_before(a, positive_start, ties)
+        n_decided += 1
     return n_decided

@@ -203,7 +203,7 @@ def split_tile(
     passed = np.zeros((4, 2 * len(gaps) + 1), np.int64)
     at_place, last_place = brackets.at_place, np.uint32(brackets.last_place)
     known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
-    narrow = tile.products.dtype == values.dtype
+    are_floats = tile.products.dtype == values.dtype
     edges, scale = np.append(brackets.falling, np.nan), np.float64(screened.scale)
     shift, near_rows, far_rows = tile.shift, tile.near, tile.far
     room, inside, i = len(pairs.query) - n_columns, int(np.int64(0)), first_row
@@ -245,7 +245,7 @@ def split_tile(
                 near, far = _edges_around(edges, centre, epsilon + extra, scale, np.float64(value), first)
                 may_be_inside = int(near != far) | near % 2
                 inside += may_be_inside
-                if not narrow and may_be_inside:
+                if not are_floats and may_be_inside:
                     product, factor = products[column] - shift[column], tile.factor[i] * tile.scale[column]
                     value = refined(product, near_rows, q, far_rows, column, factor) - less[column]
                     near, far = _edges_around(edges, centre, epsilon + fine, scale, np.float64(value), first)

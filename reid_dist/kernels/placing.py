@@ -148,8 +148,7 @@ def settle_row(
     q = tile.query[i]
     first = bands.indptr[q]
     lower, upper = bands.lower[first:last], bands.upper[first:last]
-    # What values with residuals leave inside is decided as fast as it would be refined.
-    narrow = tile.products.dtype == row.values.dtype
+    are_floats = tile.products.dtype == row.values.dtype
     columns, places, values = row.pending.column, row.pending.place, row.pending.value
     column_start, within = tile.column_start, row.marks.places
     less, spared, near, far, fine = tile.bias[tile.bias_of[i]], tile.spared, tile.near, tile.far, tile.fine[i]
@@ -165,7 +164,7 @@ def settle_row(
             columns[n_settled], places[n_settled] = column, a
             n_settled += int(a < last - first)
             continue
-        if narrow:
+        if are_floats:
             open_query[n + inside], open_column[n + inside] = q, column_start + column
             open_threshold[n + inside] = first + a
         else:
@@ -174,7 +173,7 @@ def settle_row(
     if inside > limit:
         return -1, n, inside
     left = inside
-    if narrow:
+    if are_floats:
         n, left = n + inside, 0
     # In a loop of its own, no branch depends on a value: the processor computes several at a time.
     for p in range(left):
@@ -226,8 +225,8 @@ def place_row(
     n_known = take_known(tile, q, values, row.known, row.known_value) if len(tile.known) > 0 else 0
     n_pending = mark_reaching(values, lowest, row)
     # Bands of integers are so wide that most values lie in one.
-    narrow = tile.products.dtype == values.dtype
-    are_open = n_pending <= FEW_REFINED and not narrow
+    are_floats = tile.products.dtype == values.dtype
+    are_open = n_pending <= FEW_REFINED and not are_floats
     if not are_open:
         note_marked(values, n_pending, row)
     return settle_row(tile, i, n_pending, n_known, are_open, limit, row, lower, upper, bands, last, pairs, n)

@@ -74,7 +74,7 @@ def quantise_rows(
         Overwritten with upper bounds of the Euclidean lengths of rows, of residuals and of what is left of these, shape
         (n, 3), float64.
     total
-        Overwritten with the sums of both kinds of integers, shape (n, 2), int32.
+        Overwritten with the sums of the integers of the rows, shape (n,), int32.
     """
     dim = rows.shape[1]
     single = np.empty(1, np.int32)
@@ -103,7 +103,7 @@ def quantise_rows(
             coarse[k] = np.int32(rounded)
             rest[k] = row[k] - step * rounded
         length = longest(row)
-        scale[i], total[i, 0] = step, _sum_of(coarse)
+        scale[i], total[i] = step, _sum_of(coarse)
         # A product with a scale and a difference carry two roundings of at most the size of the row's element each.
         bounds[i, 0], bounds[i, 1] = length, longest(rest) + 4.0 * ROUNDOFF * length
         inverse, share = _FINER / step, step / _FINER
@@ -111,7 +111,6 @@ def quantise_rows(
             rounded = (rest[k] * inverse + ROUNDER) - ROUNDER
             fine[k] = np.int32(rounded)
             rest[k] -= share * rounded
-        total[i, 1] = _sum_of(fine)
         bounds[i, 2] = longest(rest) + 12.0 * ROUNDOFF * length
 
 

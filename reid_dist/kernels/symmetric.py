@@ -145,7 +145,7 @@ def collect_rows(tile: Tile, side: Side) -> int:
     has_labels = len(label) > 0
     lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
     infinite, unknown, nothing = values.dtype.type(np.inf), values.dtype.type(np.nan), values.dtype.type(0)
-    # Values with residuals are as exact as refined ones, whose errors the bands of lists contain.
+    # Of products of floating-point numbers, whose errors the bands of lists contain.
     are_fine = products.dtype == values.dtype
     n_refined = 0
     for i in range(len(tile.query)):

@@ -1,10 +1,9 @@
 """Tiles of products, and their rows as screening values.
 
-A tile holds products of prepared rows: of float32 or float64 numbers, or of eight-bit integers, with residuals or
-without.  A row of it becomes screening values, larger is nearer, in a buffer that stays in the first-level cache; all
-that follows is the same for products of every kind.  Values in eight bits differ from those of exact products by up to
-a number per query, *extra*; one of integers without residuals that it leaves undecided is *refined*: residuals are
-added, and it is off by *fine* at most.
+A tile holds products of prepared rows: of float32 or float64 numbers, or of eight-bit integers.  A row of it becomes
+screening values, larger is nearer, in a buffer that stays in the first-level cache; all that follows is the same for
+products of every kind.  Values in eight bits differ from those of exact products by up to a number per query, *extra*;
+one that it leaves undecided is *refined*: residuals are added, and it is off by *fine* at most.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel
 from reid_dist.kernels.quantising import FINER
 
 # Flags that are looked at together.
@@ -98,44 +97,7 @@ def refined(
     for k in range(dim):
         one = np.int32(near[row, k]) * np.int32(far[column, dim + k])
         crossed = np.int32(crossed + np.int32(one + np.int32(near[row, dim + k]) * np.int32(far[column, k])))
-    return _with_residuals(product, crossed, scale)
-
-
-@inlined_kernel
-def _with_residuals(product: np.int32, crossed: np.int32, scale: np.float32) -> np.float32:
     return np.float32((np.float32(product) + np.float32(crossed) * _SHARE) * scale)
-
-
-@kernel
-def add_residuals(
-    products: NDArray[np.number],
-    crossed: NDArray[np.int32],
-    shift: NDArray[np.number],
-    crossed_shift: NDArray[np.int32],
-    factor: NDArray[np.float32],
-    scale: NDArray[np.float32],
-    values: NDArray[np.float32],
-) -> None:
-    """Write the products of rows with residuals to `values`.
-
-    Parameters
-    ----------
-    products
-        Products of the integers of rows, shape (rows, columns), int32.
-    crossed
-        Sums of the products of integers of rows and of residuals of the other side, both ways, of the same shape.
-    shift, crossed_shift
-        Share of the offset of unsigned integers in both, shape (columns,), int32.
-    factor, scale
-        Scales of rows and of columns, shapes (rows,) and (columns,), float32.
-    values
-        Overwritten, shape (rows, columns), float32.
-    """
-    for i in range(products.shape[0]):
-        first, second, out, own = products[i], crossed[i], values[i], factor[i]
-        for c in range(len(out)):
-            product, rest = np.int32(first[c] - shift[c]), np.int32(second[c] - crossed_shift[c])
-            out[c] = _with_residuals(product, rest, own * scale[c])
 
 
 class Marks(NamedTuple):

@@ -130,8 +130,8 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr("reid_dist.cli.plan_command._LARGE_FLOP", 1)
     assert "pip install 'reid-dist[int8]'" in printed(reid_dist("plan", pipeline).out)["products"]
     monkeypatch.setattr(Policy, "may_use_integers", True)
-    # Each row of both sides twice, with its residual three times, and the queries of a tile once more; two more tiles.
-    integers = 32 * (5 * (2000 + 1536) + 3 * 1024) + 8 * 1024 * 1536
+    # Each row of both sides twice and its residual, and the queries of a tile once more.
+    integers = 32 * (3 * (2000 + 1536) + 1024)
     assert make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes == without + integers
 
 

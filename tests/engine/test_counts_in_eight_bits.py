@@ -28,7 +28,7 @@ from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import bands
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.screened_pairs import count_screened, screened_words
@@ -37,7 +37,7 @@ from reid_dist.kernels.canonical import Rescoring
 
 pytest.importorskip("onnxruntime")
 
-MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
+MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
 
 
 @pytest.fixture(autouse=True)
@@ -154,35 +154,31 @@ def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
     assert found[0].tolist() == expected
 
 
-def counts_at_the_edge(precision, sign, n_nearer, swaps):
+def counts_at_the_edge(sign, n_nearer, swaps):
     """A positive, and a negative that equals it; their integers, or the query's, are off by nearly all of the bound."""
-    # Bounds with residuals are a few times as wide as bands of products in float32, which widen with the dimension.
-    dim, parts = (512, 1) if precision is Precision.INTEGERS else (64, 254)
-    query, row = rows_at_the_edge(dim, sign, parts)[:: -1 if swaps else 1]
-    near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim)), np.ones((n_nearer, dim))]))
+    query, row = rows_at_the_edge(512, sign)[:: -1 if swaps else 1]
+    near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, 512)), np.ones((n_nearer, 512))]))
     reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
     (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 128), [reduction], policy=Policy.in_force())
     return found[0].tolist(), expected
 
 
-@pytest.mark.parametrize("precision", OF_INTEGERS)
 @pytest.mark.parametrize(
     ("sign", "n_nearer", "swaps"), [(1.0, 0, False), (1.0, 90, False), (-1.0, 90, False), (1.0, 0, True)]
 )
-def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, swaps, precision, monkeypatch):
+def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, swaps, monkeypatch):
     """The tie is found, by integers, among few values and many; with half the bound it is not."""
-    use_precisions(monkeypatch, lambda n: np.full(n, precision))
-    found, expected = counts_at_the_edge(precision, sign, n_nearer, swaps)
+    begin_with_integers(monkeypatch)
+    found, expected = counts_at_the_edge(sign, n_nearer, swaps)
     assert found == expected == [n_nearer, 1, 0]
     halve_bounds(monkeypatch)
-    assert counts_at_the_edge(precision, sign, n_nearer, swaps)[0] == [n_nearer + int(sign < 0), 0, 0]
+    assert counts_at_the_edge(sign, n_nearer, swaps)[0] == [n_nearer + int(sign < 0), 0, 0]
 
 
-@pytest.mark.parametrize("precision", OF_INTEGERS)
 @pytest.mark.parametrize("name", ["cosine", "sqeuclidean"])
-def test_known_pairs_among_products_of_integers(name, precision, monkeypatch):
+def test_known_pairs_among_products_of_integers(name, monkeypatch):
     """Known pairs are hidden, relevant, nearer than all thresholds or not; others lie among them."""
-    use_precisions(monkeypatch, lambda n: np.full(n, precision))
+    begin_with_integers(monkeypatch)
     rng, distance = np.random.default_rng(0), REGISTERED.get(name)
     for share in (0.05, 0.5):
         plain, far = block_of(rng.normal(size=(20, 31))), block_of(rng.normal(size=(90, 31)), 100)
@@ -196,7 +192,7 @@ def test_known_pairs_among_products_of_integers(name, precision, monkeypatch):
         reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
         with count_screened() as screened:
             (found,) = run_tiles(near, far, distance, TileShape(8, 64), [reduction], policy=Policy.in_force())
-        assert screened["ranks, int8" if precision is Precision.INTEGERS else "ranks, int8x3"]
+        assert screened["ranks, int8"]
         assert found[0].tolist() == expected
 
 
@@ -332,16 +328,15 @@ def test_everything_a_report_says_is_the_same_in_float32(options):
     sides = [FeatureSet.from_arrays(rows[cut].astype(np.float32), pids[cut], camids[cut])
              for cut in (slice(0, 40), slice(40, 260))]  # fmt: skip
     found = {}
-    first = {"int8": Precision.INTEGERS, "int8x3": Precision.RESIDUALS}
-    for screen, chunk_rows in (("float32", None), ("int8", None), ("int8", 37), ("int8x3", 64)):
+    for screen, chunk_rows in (("float32", None), ("int8", None), ("int8", 37)):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(SCREEN_VARIABLE, "float32")
-            if screen in first:
-                begin_with_integers(patch, first[screen])
+            if screen == "int8":
+                begin_with_integers(patch)
             report = evaluate(*sides, **options, chunk_rows=chunk_rows)
         found[screen, chunk_rows] = report
         # Mixed distances are read in float32 alone, and so may those be for which thresholds are sought.
-        if screen in first and not {"metrics", "expand"} & {*options}:
+        if screen == "int8" and not {"metrics", "expand"} & {*options}:
             assert screen in report.environment["products"]
     one, *others = found.values()
     for other in others:
@@ -376,42 +371,27 @@ def test_pairs_are_counted_by_product(monkeypatch):
     assert [screened_words(each) for each in ({}, {"ranks, int8": 5}, {"lists, float32": 2})] == ["", "int8", "float32"]
     of_both = {"ranks, int8": 5, "lists, float32": 2, "lists, int8": 6}
     assert screened_words(of_both) == "lists: int8 for 75 %, float32 for 25 % of the pairs; ranks: int8"
-    of_all = {"ranks, float64": 1, "ranks, float32": 2, "ranks, int8x3": 3, "ranks, int8": 4}
-    words = "int8 for 40 %, int8x3 for 30 %, float32 for 20 %, float64 for 10 % of the pairs"
-    assert screened_words(of_all) == words
+    of_all = {"ranks, float64": 1, "ranks, float32": 3, "ranks, int8": 6}
+    assert screened_words(of_all) == "int8 for 60 %, float32 for 30 %, float64 for 10 % of the pairs"
 
 
-@pytest.mark.parametrize(("dim", "kind"), [(512, "int8x3"), (12, "float32")])
-def test_queries_that_integers_leave_open_are_read_with_residuals(dim, kind, monkeypatch):
-    """Where their products pay: rows of few elements are read in float32 at once."""
-    monkeypatch.setattr(bands, "_FEWEST", 1)
-    policy = free_integers(monkeypatch)
-    rng = np.random.default_rng(0)
-    near, far = block_of(rng.normal(size=(5, dim))), block_of(rng.normal(size=(400, dim)))
-    matrix = canonical_matrix(near, far, REGISTERED.get("cosine"))
-    reduction, expected = counting(matrix, [range(0, 400, 40)] * 5, far.numbers, "cosine")
-    with count_screened() as screened:
-        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(64, 256), [reduction], policy)
-    assert found[0].tolist() == expected
-    assert screened == {f"ranks, {kind}": 5 * 400}
-
-
-def test_tiles_that_integers_leave_open_are_read_with_residuals(monkeypatch):
-    """The next precision after that of integers, for the rest of the queries; then float32."""
+def test_tiles_that_integers_leave_open_are_read_in_float32(monkeypatch):
+    """By the estimate at once, or what is left of the queries when a tile is given up."""
     rng, cosine = np.random.default_rng(0), REGISTERED.get("cosine")
     near, far = block_of(rng.normal(size=(8, 512))), block_of(rng.normal(size=(300, 512)))
     matrix = canonical_matrix(near, far, cosine)
     reduction, expected = counting(matrix, [range(0, 300, 15)] * 8, far.numbers, "cosine")
-    found, policy = {}, free_integers(monkeypatch)
-    for most in (100, 0):
-        use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
-        monkeypatch.setattr(bands, "most_inside", lambda size, given_up, most=most: most)
+    monkeypatch.setattr(bands, "_FEWEST", 1)
+    found, policy = [], free_integers(monkeypatch)
+    for begins in (False, True):
+        if begins:
+            use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+            monkeypatch.setattr(bands, "most_inside", lambda size, given_up: 100)
         with count_screened() as screened:
             (counted,) = run_tiles(near, far, cosine, TileShape(8, 100), [reduction], policy)
         assert counted[0].tolist() == expected
-        found[most] = screened
-    assert found[100] == {"ranks, int8": 800, "ranks, int8x3": 2400}
-    assert found[0]["ranks, float32"] > 0
+        found.append(screened)
+    assert found == [{"ranks, float32": 2400}, {"ranks, int8": 800, "ranks, float32": 2400}]
 
 
 @pytest.mark.parametrize("has_reach", [False, True])

@@ -32,10 +32,10 @@ __all__ = [
 def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, swaps, monkeypatch):
     """The tie is found; with half the bound it is not, where values are not compared with canonical distances."""
     use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
-    found, expected = counts_at_the_edge(Precision.INTEGERS, sign, n_nearer, swaps)
+    found, expected = counts_at_the_edge(sign, n_nearer, swaps)
     assert found == expected == [n_nearer, 1, 0]
     real = DeviceIntegers._errors
     monkeypatch.setattr(DeviceIntegers, "_errors", lambda *given: np.float32(0.5) * real(*given))
     monkeypatch.setattr(DeviceIntegers, "_check", lambda *_: None)
-    found, _ = counts_at_the_edge(Precision.INTEGERS, sign, n_nearer, swaps)
+    found, _ = counts_at_the_edge(sign, n_nearer, swaps)
     assert found == [n_nearer + int(sign < 0), 0, 0]

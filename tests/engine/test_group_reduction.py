@@ -29,7 +29,7 @@ from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores.archive import decode, encode
 
-MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
+MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
 SEEDS = st.integers(0, 2**32 - 1)
 WHOLE = TileShape(512, 2048)
 DISTANCE = DISTANCES.get("sqeuclidean")

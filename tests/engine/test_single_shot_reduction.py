@@ -41,7 +41,7 @@ from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores import DistanceBlock
 
 FOLDER = Path(__file__).parent
-MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
+MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
 SEEDS = st.integers(0, 2**32 - 1)
 CURVE = "CMC_single_shot"
 USUAL, WHOLE = SingleShot(50), TileShape(512, 2048)

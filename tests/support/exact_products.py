@@ -53,16 +53,14 @@ def use_precisions(monkeypatch, choose):
         wanted = np.asarray(choose(len(found)), np.uint8)
         if not pair.has_integers:
             wanted = np.maximum(wanted, Precision.PLAIN)
-        # A device has no residuals.
-        wanted = np.where(np.isin(wanted, [*pair.costs.columns]), wanted, np.uint8(Precision.PLAIN))
         if pair.screen().exact:
             wanted = np.minimum(wanted, Precision.PLAIN)
-        return np.where(found <= Precision.KNOWN, found, wanted).astype(np.uint8)
+        return np.where(found == Precision.NOTHING, found, wanted).astype(np.uint8)
 
     monkeypatch.setattr(PlacingTiles, "precisions", property(chosen))
 
 
-def begin_with_integers(monkeypatch, precision=Precision.INTEGERS):
-    """Read every query as integers first, where there are any, or in another precision."""
+def begin_with_integers(monkeypatch):
+    """Read every query as integers first, where there are any."""
     use_integers(monkeypatch)
-    use_precisions(monkeypatch, lambda n: np.full(n, precision))
+    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))

@@ -61,22 +61,21 @@ def hard_blocks(draw, name, dims=DIMS):
     return rows[:n], rows[n:]
 
 
-def rows_at_the_edge(dim, sign, parts=1):
+def rows_at_the_edge(dim, sign):
     """A query, and a row whose product with it is off by nearly all of its bound, in the direction of `sign`.
 
     All elements of the query are equal, so that its integers are exact; every element of the other row lies half a step
-    beside an integer, or one of so many parts between it and the next, on the same side.
+    beside an integer, on the same side.
     """
     rng = np.random.default_rng(dim)
-    row = rng.integers(-LARGEST_INTEGER // 2, 3 * LARGEST_INTEGER // 4, dim)
-    row = row + (rng.integers(-parts // 3, parts // 3 + 1, dim) + sign * 0.499) / parts
+    row = rng.integers(-LARGEST_INTEGER // 2, 3 * LARGEST_INTEGER // 4, dim) + sign * 0.499
     row[0] = LARGEST_INTEGER
     return np.ones((1, dim), np.float32), row[None].astype(np.float32)
 
 
 def halve_bounds(monkeypatch):
-    """Halve the bounds of products of eight-bit integers, with residuals and without."""
-    for name in ("error", "crossed_error"):
+    """Halve the bounds of products of eight-bit integers, refined or not."""
+    for name in ("error", "refined_error"):
         whole = getattr(IntegerRows, name)
         monkeypatch.setattr(IntegerRows, name, lambda *given, whole=whole: whole(*given) * np.float32(0.5))
 

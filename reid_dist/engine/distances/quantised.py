@@ -13,8 +13,8 @@ well.  Of the columns of a tile, the largest lengths are taken, so that there is
 ``y`` is *spared* the difference of the largest ``|e_y|`` and its own, times the shortest ``|x|`` of the tile.
 
 *Residuals.*  A residual is ``e = b + g``, with ``b = (s / 254) E``: see `reid_dist.kernels.quantising`.  With ``a = s
-X``, the value of a pair with residuals is ``p = a_x a_y + a_x b_y + b_x a_y``: ``s_x s_y`` times ``X Y + (X F + E Y) /
-254``, of which the second sum is one exact product, of both kinds of integers side by side.  What is left out is
+X``, the refined value of a pair is ``p = a_x a_y + a_x b_y + b_x a_y``: ``s_x s_y`` times ``X Y + (X F + E Y) / 254``,
+of which the second sum is exact.  What is left out is
 
     ``x y - p = g_x y + (a_x + b_x) g_y + b_x b_y``,
 
@@ -22,16 +22,16 @@ and by the same inequality, with ``a + b = x - g`` and ``b = e - g``,
 
     ``|x y - p| <= |g_x| |y| + (|x| + |g_x|) |g_y| + (|e_x| + |g_x|) (|e_y| + |g_y|)``.
 
-The last term is the largest one for most rows: a value is off by some hundredth of what one without residuals is.
+The last term is the largest one for most rows: a refined value is off by some hundredth of what the other is.
 
-*Roundings*, of unit roundoff ``u = 2^-24``.  Let ``m = (|x| + |e_x|) (|y| + |e_y|)``.  Without residuals, a value is an
-integer, converted, times two scales, less a bias and what its column is spared: five roundings of at most ``m`` or of
-the bias.  Edges are moved by the bound with one more, and by what a column is spared, twice, with another.  With
-residuals, the first sum, times the scales, is at most ``m``, and is converted; the second is at most ``4.2 m``, as
-``|b| <= 2.1 |e|``, and carries its conversion, the constant and that product.  The sum of both, the product of the
-scales and that with them carry three more of ``5.2 m``, and the difference of the value and a bias, and of an edge and
-the bound, one each.  Together these are less than ``42 m u``: less than the ``2^-18 m`` and the ``2^-20`` of the
-largest bias that are added to both bounds.
+*Roundings*, of unit roundoff ``u = 2^-24``.  Let ``m = (|x| + |e_x|) (|y| + |e_y|)``.  A value is an integer that is
+converted, times two scales, less a bias and what its column is spared: five roundings of at most ``m`` or of the bias.
+Edges are moved by the bound with one more, and by what a column is spared, twice, with another.  Of a refined value,
+the first sum, times the scales, is at most ``m``, and is converted; the second is at most ``4.2 m``, as ``|b| <= 2.1
+|e|``, and carries its conversion, the constant and that product.  The sum of both, the product of the scales and that
+with them carry three more of ``5.2 m``, and the difference of the value and a bias, and of an edge and the bound, one
+each.  Together these are less than ``42 m u``: less than the ``2^-18 m`` and the ``2^-20`` of the largest bias that are
+added to both bounds.
 
 *Compilation.*  The kernels take some seconds to compile.  Blocks are left to float32 until a process beside the workers
 has compiled them, which it begins to do when the first block is.
@@ -98,20 +98,19 @@ class IntegerRows(QuantisedRows):
         The integers of rows, and behind them those of residuals, shape (n, 2 dim), int8.
     scale
         Shape (n,), float32.
-    shift, crossed_shift
-        Share of the offset of unsigned rows in products with these rows, and of those with residuals of the other side,
-        both ways, shape (n,), int32.
+    shift
+        Share of the offset of unsigned rows in products with these rows, shape (n,), int32.
     """
 
     def __init__(self, prepared: Values, product: IntegerProduct) -> None:
         n, dim = prepared.shape
         self.product = product
         self.both = np.empty((n, 2 * dim), np.int8)
-        self.scale, total = np.empty(n, np.float32), np.empty((n, 2), np.int32)
+        self.scale, total = np.empty(n, np.float32), np.empty(n, np.int32)
         bounds = np.empty((n, 3))
         quantise_rows(prepared, self.both, self.scale, bounds, total)
         super().__init__(bounds)
-        self.shift, self.crossed_shift = np.int32(LARGEST_INTEGER) * np.cumsum(total, axis=1, dtype=np.int32).T.copy()
+        self.shift = np.int32(LARGEST_INTEGER) * total
 
     @property
     def _dim(self) -> int:
@@ -124,35 +123,17 @@ class IntegerRows(QuantisedRows):
         transpose_integers(self.both[:, : self._dim], columns)
         return columns
 
-    @cached_property
-    def crossed_columns(self) -> NDArray[np.int8]:
-        """The same, and below them those of residuals, shape (2 dim, n)."""
-        columns = np.empty(self.both.shape[::-1], np.int8)
-        columns[: self._dim] = self.columns
-        transpose_integers(self.both[:, self._dim :], columns[self._dim :])
-        return columns
-
     # Of unsigned numbers, sums modulo 256 are those of the integers.
     @cached_property
     def _unsigned(self) -> NDArray[np.uint8]:
         return self.both[:, : self._dim].view(np.uint8) + np.uint8(LARGEST_INTEGER)
 
-    @cached_property
-    def _crossed_unsigned(self) -> NDArray[np.uint8]:
-        crossed = np.roll(self.both, self._dim, axis=1).view(np.uint8)
-        crossed += np.uint8(LARGEST_INTEGER)
-        return crossed
-
     def multiply(self, rows: Int64, other: IntegerRows, out: NDArray[np.int32]) -> None:
         """Write products of some rows, by ascending places, unsigned, with the columns of `other`, shape (n, m)."""
         self.product.multiply(self._unsigned[consecutive(rows)], other.columns, out)
 
-    def multiply_crossed(self, rows: Int64, other: IntegerRows, out: NDArray[np.int32]) -> None:
-        """Do the same for products of rows with residuals of the other side, the sums of both ways."""
-        self.product.multiply(self._crossed_unsigned[consecutive(rows)], other.crossed_columns, out)
-
-    def crossed_error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
-        """Bound on the errors of values with residuals, shape (n,), rounded up."""
+    def refined_error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
+        """Bound on the errors of refined values, shape (n,), rounded up."""
         length, residual, left = self.bounds[consecutive(rows)].T
         longest, most, most_left = columns.largest
         omitted = left * longest + (length + left) * most_left + (residual + left) * (most + most_left)

@@ -168,10 +168,6 @@ class Screen:
         with np.errstate(invalid="ignore"):
             np.dot(self.query_rows(queries), matrix.T, out=out)
 
-    def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
-        """Whether other pairs than known ones may be above a lower bound of each query, shape (n_query,)."""
-        return np.ones(len(lower_bound), np.bool_)
-
     def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Overwrite screening values of pairs with separately known distances; none here.
 
@@ -329,17 +325,6 @@ class RescoredScreen(Screen):
         epsilon = plain.epsilon + 2.5 * np.finfo(plain.dtype).eps * (largest + plain.largest_bias)
         near = plain.near._replace(epsilon=epsilon)
         super().__init__(near, plain.far, plain.slope, plain.dtype, plain.largest_bias)
-
-    def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
-        """Whether other pairs than known ones may be above a lower bound of each query, shape (n_query,).
-
-        All other pairs are at the graph distance `apart` and a plain distance of at least 0, where the screening value
-        is the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
-        """
-        if self._pairs.rescoring.mixed:
-            return np.ones(len(self.centre), np.bool_)
-        found: NDArray[np.bool_] = lower_bound <= self.centre + 2.0 * self.epsilon
-        return found
 
     @property
     def known_pairs(self) -> tuple[Int64, Int64, Float64]:

@@ -22,7 +22,7 @@ from reid_dist.engine.distances import Screen
 from reid_dist.engine.plan import OPEN_BYTES, OPEN_PAIRS
 from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.targets import place_starts
 from reid_dist.engine.reductions.tile_products import BlockPair, TileView
@@ -164,25 +164,16 @@ class PlacingTiles(DecidingTiles[R]):
         """
         own, pair = self.targets.indptr, self._pair
         found = np.full(len(own) - 1, Precision.PLAIN, np.uint8)
-        screen = pair.screen()
-        if not screen.exact and own[-1]:
+        if not pair.screen().exact and own[-1]:
             kinds: tuple[Precision, ...] = (Precision.PLAIN, Precision.WIDE)
             if pair.has_integers:
-                kinds = OF_INTEGERS if pair.policy.forced == "int8" else (*OF_INTEGERS, *kinds)
-                kinds = tuple(kind for kind in kinds if kind in pair.costs.columns)
+                kinds = (Precision.INTEGERS,) if pair.policy.forced == "int8" else (Precision.INTEGERS, *kinds)
             found[:] = pair.costs.cheapest(kinds, self._share_inside())
-            numbers = {kind: int((found == kind).sum()) for kind in (*OF_INTEGERS, Precision.PLAIN)}
+            numbers = {kind: int((found == kind).sum()) for kind in (Precision.INTEGERS, Precision.PLAIN)}
             most = max(numbers, key=lambda kind: numbers[kind])
             for kind, number in numbers.items():
-                # Three products, and both integers of every gallery row.
-                if number < (3 * _FEWEST if kind is Precision.RESIDUALS else _FEWEST):
+                if number < _FEWEST:
                     found[found == kind] = most
-        # Under re-ranked distances, known pairs may be all that matters.
-        lowest = np.full(len(found), np.inf)
-        has = np.flatnonzero(own[1:] > own[:-1])
-        lowest[has] = self.bands(Precision.PLAIN).lower[own[has + 1] - 1]
-        if Precision.KNOWN in pair.costs.columns:
-            found[~screen.needs_product(lowest)] = Precision.KNOWN
         found[own[1:] == own[:-1]] = Precision.NOTHING
         return found
 

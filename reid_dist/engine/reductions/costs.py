@@ -25,13 +25,9 @@ class Precision(IntEnum):
 
     # Queries whose pairs are not read.
     NOTHING = 0
-    # No products: known pairs alone, where no other can matter.
-    KNOWN = 1
-    INTEGERS = 2
-    # Those of integers, corrected by the residuals of both sides.
-    RESIDUALS = 3
-    PLAIN = 4
-    WIDE = 5
+    INTEGERS = 1
+    PLAIN = 2
+    WIDE = 3
 
 
 class Need(StrEnum):
@@ -50,14 +46,14 @@ class Need(StrEnum):
 class Column:
     """A column of the table: a backend by its precision."""
 
-    # As the report says it; empty for one that computes no products.
+    # As the report says it.
     name: str
     # What it serves; and of this, what it serves where some pairs of known distance are not among its products.
     needs: frozenset[Need]
     needs_beside_known: frozenset[Need]
     # Of a pair of a tile, and of a pair that is looked at singly: a constant, and a number per element of the rows.
-    per_pair: tuple[float, float] = (0.0, 0.0)
-    per_open: tuple[float, float] = (0.0, 0.0)
+    per_pair: tuple[float, float]
+    per_open: tuple[float, float]
     # Share of pairs inside bands at which a computed tile is left to the next precision.
     given_up: float = 0.2
     # Listing an entry, as well.
@@ -68,17 +64,14 @@ class Column:
         return need in (self.needs_beside_known if known else self.needs)
 
 
-_PLACED: Final = frozenset({Need.RANKS, Need.GROUPS, Need.SINGLE_SHOT})
-_DECIDED: Final = _PLACED | {Need.VERIFICATION}
+_DECIDED: Final = frozenset({Need.RANKS, Need.GROUPS, Need.SINGLE_SHOT, Need.VERIFICATION})
 _EVERY: Final = frozenset(Need)
 _NOT_BINNED: Final = _EVERY - {Need.HISTOGRAM}
 
 Table = Mapping[Precision, Column]
 
 TABLE: Final[Table] = {
-    Precision.KNOWN: Column("", _PLACED, _PLACED),
     Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (18.0, 0.04), per_entry=30.0),
-    Precision.RESIDUALS: Column("int8x3", _NOT_BINNED, _DECIDED, (1.1, 0.0095), (25.0, 0.08)),
     Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.0155), (40.0, 0.15)),
     Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (2.0, 0.031), (40.0, 0.15)),
 }
@@ -102,9 +95,6 @@ ON_DEVICE_WITHOUT_INTEGERS: Final[Table] = {
     precision: column for precision, column in ON_DEVICE.items() if precision is not Precision.INTEGERS
 }
 """The same for a device on which products of integers do not pay."""
-
-OF_INTEGERS: Final = (Precision.INTEGERS, Precision.RESIDUALS)
-"""Precisions in eight bits: values that they leave undecided are refined, and tiles may hold known pairs apart."""
 
 # Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
 _ELEMENTS_PER_NEIGHBOUR = 49152
@@ -151,9 +141,8 @@ class Costs:
         return [each for each in self.columns if self.columns[each].serves(need, known=self.known)]
 
     def following(self, precision: Precision, need: Need) -> Precision | None:
-        """The next precision that serves a need, and costs less than float32 if it is of integers; None behind all."""
-        most, wider = self.of(Precision.PLAIN, 0.0), (each for each in self._serving(need) if each > precision)
-        return next((each for each in wider if each not in OF_INTEGERS or self.of(each, 0.0) < most), None)
+        """The next precision that serves a need; None behind all."""
+        return next((each for each in self._serving(need) if each > precision), None)
 
     def serving(self, precision: Precision, need: Need) -> Precision:
         """The precision if it serves a need, or else the next one that does; the widest that does, behind the last."""
@@ -174,19 +163,14 @@ class ListWork:
 
     def __init__(self, costs: Costs, n_begun: int, policy: Policy) -> None:
         self._is_forced = policy.forced == "int8"
-        plain, kinds = costs.of(Precision.PLAIN, 0.0), [kind for kind in OF_INTEGERS if kind in costs.columns]
-        self._saved = {kind: _SPENT * (plain - costs.of(kind, 0.0)) for kind in kinds}
         whole = costs.columns.get(Precision.INTEGERS, TABLE[Precision.INTEGERS])
+        self._saved = _SPENT * (costs.of(Precision.PLAIN, 0.0) - _at(whole.per_pair, costs.dim))
         self._entry = _at(whole.per_open, costs.dim) + whole.per_entry
-        self._left = self._given = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
+        self._left = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
 
     def exceeds(self, precision: Precision, n_refined: int, n_pairs: int) -> bool:
         """Add values that were refined, and pairs that were compared; whether the next precision is faster."""
-        if precision not in self._saved:
+        if precision is not Precision.INTEGERS:
             return False
-        self._left += self._saved[precision] * n_pairs - self._entry * n_refined
-        if self._left >= 0 or self._is_forced:
-            return False
-        # The next precision is given as much.
-        self._left = self._given
-        return True
+        self._left += self._saved * n_pairs - self._entry * n_refined
+        return self._left < 0 and not self._is_forced

@@ -19,7 +19,7 @@ from reid_dist.engine.distances import Screen
 from reid_dist.engine.reductions.backends import Advance, Rest, Seen
 from reid_dist.engine.reductions.bands import Adding, DecidingTiles
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision
+from reid_dist.engine.reductions.costs import Need, Precision
 from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tile_products import BlockPair, TileView
@@ -215,7 +215,7 @@ class CollectImpostors(DecidingTiles[BracketCounts]):
             edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
             return np.array([((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()])
 
-        found[:] = pair.costs.cheapest((*OF_INTEGERS, Precision.PLAIN), inside)
+        found[:] = pair.costs.cheapest((Precision.INTEGERS, Precision.PLAIN), inside)
         return found
 
     def _adding(self, tile: TileView, precision: Precision) -> Adding:

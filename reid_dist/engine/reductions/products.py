@@ -13,8 +13,8 @@ from reid_dist.engine.distances import Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, slack_of
 from reid_dist.engine.distances.screening import RescoredScreen
-from reid_dist.engine.reductions.backends import Backend, Pairs
-from reid_dist.kernels.tiles import Tile, add_residuals
+from reid_dist.engine.reductions.backends import Backend
+from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 
@@ -47,11 +47,10 @@ def float_tile(values: Values, bias: Values, queries: Int64, column_start: int) 
 
 
 class FloatProducts(Backend):
-    """Products in float32 or float64, or none, with known pairs written into them."""
+    """Products in float32 or float64, with known pairs written into them."""
 
-    def __init__(self, screen: Screen, size: int, *, multiplies: bool = True) -> None:
+    def __init__(self, screen: Screen, size: int) -> None:
         super().__init__(screen)
-        self._multiplies = multiplies
         self._scratch: Values = np.empty(size, screen.dtype)
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
@@ -59,10 +58,7 @@ class FloatProducts(Backend):
         n, m = len(queries), len(columns)
         matrix, bias = self.screen.gallery_columns(columns)
         values = self._scratch[: n * m].reshape(n, m)
-        if self._multiplies:
-            self.screen.multiply(queries, matrix, values)
-        else:
-            values[:] = -np.inf
+        self.screen.multiply(queries, matrix, values)
         self.screen.correct(queries, columns.start, bias, values)
         return float_tile(values, bias, queries, columns.start)
 
@@ -101,7 +97,7 @@ class IntegerProducts(Backend):
             factor=own.scale[queries],
             extra=own.error(queries, other, self.slack),
             spared=own.spared(queries, other),
-            fine=own.crossed_error(queries, other, self.slack),
+            fine=own.refined_error(queries, other, self.slack),
             near=own.both,
             far=other.both,
             bias=bias[None],
@@ -122,33 +118,3 @@ class IntegerProducts(Backend):
     def errors(self, columns: Int64) -> NDArray[np.float32]:
         """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
         return self.own.error(self.every, self.sampled(columns), self.slack)
-
-
-class ResidualProducts(Backend):
-    """Products of integers with residuals, in float32; see `reid_dist.engine.distances.quantised`."""
-
-    def __init__(self, whole: IntegerProducts, size: int) -> None:
-        super().__init__(whole.screen)
-        self._whole = whole
-        self._crossed, self._scratch = np.empty(size, np.int32), np.empty(size, np.float32)
-
-    def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries and columns; the next call overwrites them."""
-        whole, n, m = self._whole.tile(Pairs(queries, columns)), len(queries), len(columns)
-        crossed, values = self._crossed[: n * m].reshape(n, m), self._scratch[: n * m].reshape(n, m)
-        own, other = self._whole.own, self._whole.other
-        own.multiply_crossed(queries, other, crossed)
-        add_residuals(whole.products, crossed, whole.shift, other.crossed_shift, whole.factor, whole.scale, values)
-        return whole._replace(
-            products=values,
-            shift=np.zeros(m, np.float32),
-            scale=np.ones(m, np.float32),
-            factor=np.ones(n, np.float32),
-            extra=whole.fine,
-            spared=np.zeros(m, np.float32),
-        )
-
-    def errors(self, columns: Int64) -> NDArray[np.float32]:
-        """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
-        whole = self._whole
-        return whole.own.crossed_error(whole.every, whole.sampled(columns), whole.slack)

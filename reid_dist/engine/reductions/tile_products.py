@@ -34,7 +34,7 @@ from reid_dist.engine.reductions.costs import (
     Need,
     Precision,
 )
-from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, ResidualProducts
+from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts
 from reid_dist.engine.screened_pairs import note_screened
 from reid_dist.kernels.canonical import GIVEN
 
@@ -156,20 +156,12 @@ class BlockPair:
                 kind = DeviceIntegers if precision is Precision.INTEGERS else DeviceProducts
                 self._backends[precision] = kind(self.screen(precision), self.rows, self.device, self._uploaded)
             elif precision is Precision.INTEGERS:
-                self._backends[precision] = self._whole
-            elif precision is Precision.RESIDUALS:
-                self._backends[precision] = ResidualProducts(self._whole, size)
+                if self.integers is None:
+                    raise AssertionError("products of integers are not available")
+                self._backends[precision] = IntegerProducts(self.screen(), self.integers, size)
             else:
-                multiplies = precision is not Precision.KNOWN
-                self._backends[precision] = FloatProducts(self.screen(precision), size, multiplies=multiplies)
+                self._backends[precision] = FloatProducts(self.screen(precision), size)
         return self._backends[precision]
-
-    @cached_property
-    def _whole(self) -> IntegerProducts:
-        """Products of integers, which those with residuals read as well."""
-        if self.integers is None:
-            raise AssertionError("products of integers are not available")
-        return IntegerProducts(self.screen(), self.integers, self.query_rows * self.gallery_rows)
 
 
 @dataclass(eq=False)
@@ -192,7 +184,7 @@ class TileView:
     def read(self, precision: Precision, need: Need, hidden: HiddenColumns | None = None) -> tuple[Backend, Pairs]:
         """What computes the pairs in a precision, and those to compute for a need, which are counted for the report."""
         name = self.pair.costs.columns[precision].name
-        if name and not self.pair.screen().exact:
+        if not self.pair.screen().exact:
             device = self.pair.device
             note_screened(need, name if device is None else f"{name} on {device.name}", self.size)
         return self.pair.backend(precision), Pairs(self.queries, self.columns, hidden)
@@ -203,9 +195,7 @@ class TileView:
 
     def wider(self, precision: Precision, need: Need) -> Precision | None:
         """The next precision that serves a need; None behind the last."""
-        if precision is Precision.KNOWN or self.pair.screen().exact:
-            return None
-        return self.pair.costs.following(precision, need)
+        return None if self.pair.screen().exact else self.pair.costs.following(precision, need)
 
     def given_up(self, precision: Precision) -> float:
         """Share of pairs inside bands at which the next precision is preferred."""

@@ -196,17 +196,8 @@ class _RowStep(_Step):
         return 24 * dim
 
 
-class _Map(_RowStep):
-    """A step that maps rows with statistics that are learned before."""
-
-    @property
-    def whitens(self) -> bool:
-        """Whether rows are multiplied by a matrix, besides a mean that is subtracted."""
-        return True
-
-
 @dataclass(frozen=True)
-class Normalisation(_Map):
+class Normalisation(_RowStep):
     """One normalisation step: rows are mapped with means and outer products of gallery rows."""
 
     # Multiple of the identity added to the mean outer product of rows.
@@ -225,8 +216,10 @@ class Normalisation(_Map):
 
 
 @dataclass(frozen=True)
-class Whitening(_Map):
+class Whitening(_RowStep):
     """One whitening step: rows are projected on principal axes, each scaled to variance 1."""
+
+    whitens: ClassVar[bool] = True
 
     # Number of axes, those of largest variance; "all" for as many as there are features.
     dim: int | Literal["all"]

@@ -102,7 +102,7 @@ def test_ranks_stay_in_eight_bits(sides, pairs, monkeypatch, roc) -> None:
     report = asked(sides, roc=roc)
     assert_exact(report, pairs)
     ranks, _, _ = report.environment["products"].partition("; verification")
-    assert ranks.removeprefix("ranks: ") in ("int8", "int8x3")
+    assert ranks.removeprefix("ranks: ") == "int8"
 
 
 def test_brackets_that_miss_cost_further_passes(sides, pairs, monkeypatch) -> None:

@@ -16,9 +16,10 @@ from support.strategies import crowded_sets, scattered_sets
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
 from reid_dist.stages import neighbour_search
-from reid_dist.stages.expansion import neighbour_averages, new_features
+from reid_dist.stages.expansion import learned_maps, neighbour_averages, new_features
 from reid_dist.stages.expansion.expansion_steps import parse_expand
 from reid_dist.stages.neighbour_search import find_top_lists
+from reid_dist.stages.parts import Blocks
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace, check_store
 from reid_dist.stores.featureset import MemorySet
@@ -29,6 +30,10 @@ SPECS = (
     "dba(k=4)+aqe(k=2)",
     "fastreid(k=4,alpha=2,times=2)",
     "gcr(k1=4,rounds=2)",
+    "gcr(k1=6,k2=3,rounds=2,symmetric=true)",
+    "camera_norm(least_rows=20)",
+    "camera_norm(statistics=all)+aqe(k=3)",
+    "whiten(dim=4)",
 )
 
 
@@ -57,7 +62,12 @@ def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
         assert call(spec, chunk_rows=chunk).result_digest == expected.result_digest
     monkeypatch.setattr(new_features, "_MOST_ROWS", 11)
     monkeypatch.setattr(neighbour_search, "_TOP_BLOCK_ROWS", 8)
-    assert call(spec).result_digest == expected.result_digest
+    monkeypatch.setattr(neighbour_averages, "_LISTS_AT_ONCE", 9)
+    monkeypatch.setattr(neighbour_averages, "GATHERED_BYTES", 4 * 12 * 5)
+    for together in (1, 2):
+        monkeypatch.setattr(learned_maps, "summed_together", lambda *_, n=together: n)
+        monkeypatch.setattr(learned_maps, "feature_blocks", lambda n_rows, *_, n=together: Blocks(n_rows, 11 * n))
+        assert call(spec).result_digest == expected.result_digest
 
 
 @pytest.mark.quick_cases(2)

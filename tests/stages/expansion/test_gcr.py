@@ -1,8 +1,7 @@
-"""Graph convolution: the dense formula, the same bits however it is computed, and what is refused."""
+"""Graph convolution: the dense formula, what is not done again, and what is refused."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
@@ -14,12 +13,9 @@ from support.passes import Count
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import InputError, PlanError
-from reid_dist.stages.expansion import neighbour_averages, new_features
-from reid_dist.stages.expansion.expansion_steps import make_step, parse_expand
-from reid_dist.stages.expansion.neighbour_averages import expand_sets
-from reid_dist.stages.session import Session
+from reid_dist.stages.expansion import new_features
+from reid_dist.stages.expansion.expansion_steps import parse_expand
 from reid_dist.stages.stage_plan import plan_expand
-from reid_dist.stores import Workspace
 
 SPECS = {
     "gcr(k1=5)": {"k1": 5},
@@ -113,22 +109,6 @@ def test_no_cameras(tmp_path):
     assert_close(features_of(found[1]), expected[1])
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("symmetric", ["true", "false"])
-def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
-    """Tiles, blocks of rows, pieces of sums and of lists, and threads."""
-    spec = f"gcr(k1=6,k2=3,rounds=2,symmetric={symmetric})"
-    expected = [side.content_digest for side in expanded(*sets(), spec, tmp_path / "whole")]
-    with (
-        patch.object(new_features, "_MOST_ROWS", 7),
-        patch.object(neighbour_averages, "_LISTS_AT_ONCE", 9),
-        patch("reid_dist.stages.expansion.neighbour_averages.GATHERED_BYTES", 4 * 9 * 5),
-    ):
-        where = replace(Session(workspace=Workspace.at(tmp_path / "cut"), chunk_rows=11).resources(), n_threads=3)
-        cut = expand_sets(*sets(), parse_expand(spec), where)
-    assert [side.content_digest for side in cut] == expected
-
-
 def test_what_is_there_is_not_done_again(tmp_path):
     """Of a run that ended while rows were written, finished blocks are used again; a finished one does nothing."""
     spec, first, count = "gcr(k1=4,rounds=2)", Count(), Count()
@@ -148,26 +128,6 @@ def test_an_evaluation_names_the_step(tmp_path):
     report = evaluate(*sets(), expand="gcr(k1=5)+aqe(k=2)", confidence=None, workspace=tmp_path)
     assert report.expand["name"].startswith("gcr(k1=5,k2=3,beta1=0.2,beta2=0.2,scale=0.3,rounds=3,symmetric=false)+aqe")
     assert "GCN_rerank" in report.expand["source"]
-    with pytest.raises(InputError, match="dba after gcr would change the gallery"):
-        parse_expand("gcr+dba(k=2)")
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"k1": 0}, "k1 of gcr must be a whole number from 1, found 0"),
-        ({"k2": 2.5}, "k2 of gcr must be a whole number from 1"),
-        ({"rounds": 0}, "rounds of gcr must be a whole number from 1"),
-        ({"beta1": 0}, "beta1 of gcr must be a number from 1e-06 to 1e\\+06, found 0"),
-        ({"beta2": float("nan")}, "beta2 of gcr must be a number"),
-        ({"scale": 1.5}, "scale of gcr must be a number from 0 to 1, found 1.5"),
-        ({"symmetric": 1}, "symmetric of gcr must be true or false, found 1"),
-        ({"k": 5}, "unknown parameter of gcr 'k'"),
-    ],
-)
-def test_parameters(values, message):
-    with pytest.raises(InputError, match=message):
-        make_step("gcr", values)
 
 
 def test_the_plan():

@@ -15,7 +15,7 @@ from support.reranking_runs import bare, labelled, resources
 from support.row_blocks import block_of, canonical_matrix, hard_blocks
 from support.sampling import examples
 from support.strategies import crowded_sets
-from test_neighbours import assert_same, two_blocks
+from test_neighbours import assert_same
 
 from reid_dist import FeatureSet, nearest
 from reid_dist.engine.distances import DISTANCES as REGISTERED
@@ -26,8 +26,6 @@ from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stages.items import Items
 from reid_dist.stages.neighbour_search import find_neighbours
-
-names = st.sampled_from(DISTANCES).map(REGISTERED.get)
 
 
 def sorted_rest(matrix, kept, numbers, k):
@@ -50,42 +48,28 @@ def labelled_blocks(draw, blocks):
     )
 
 
-@settings(max_examples=examples(40))
-@given(distance=names, blocks=labelled_blocks(two_blocks()), k=st.integers(1, 30), tile=st.sampled_from([2, 7, 64]))
-def test_both_sides_in_float32(distance, blocks, k, tile):
-    near, far = blocks
-    matrix, kept = canonical_matrix(near, far, distance), near.label[:, None] != far.label
-    found = run_symmetric_tiles(near, far, distance, tile, k, policy=Policy.in_force())
-    assert_same(found[0], sorted_rest(matrix, kept, far.numbers, k))
-    assert_same(found[1], sorted_rest(matrix.T, kept.T, near.numbers, k))
-    (alone,) = run_symmetric_tiles(near, None, distance, tile, k, policy=Policy.in_force())
-    within, kept = canonical_matrix(near, near, distance), near.label[:, None] != near.label
-    assert_same(alone, sorted_rest(within, kept, near.numbers, k))
-    expected = sorted_rest(matrix, near.label[:, None] != far.label, far.numbers, k)
-    wanted = KeepNearest(k, farthest=True)
-    assert_same(*run_tiles(near, far, distance, TileShape(tile, 5), [wanted], policy=Policy.in_force()), expected)
-
-
+@pytest.mark.parametrize("screen", ["int8", "float32"])
 @settings(max_examples=examples(30))
-@given(data=st.data(), k=st.integers(1, 12), tile=st.sampled_from([3, 17, 64]))
-def test_both_sides_in_eight_bits(data, k, tile):
-    pytest.importorskip("onnxruntime")
+@given(data=st.data(), k=st.integers(1, 30), tile=st.sampled_from([3, 17, 64]))
+def test_both_sides(screen, data, k, tile):
+    if screen == "int8":
+        pytest.importorskip("onnxruntime")
     name = data.draw(st.sampled_from(DISTANCES))
     distance = REGISTERED.get(name)
     near, far = data.draw(labelled_blocks(hard_blocks(name)))
     matrix, kept = canonical_matrix(near, far, distance), near.label[:, None] != far.label
     expected = sorted_rest(matrix, kept, far.numbers, k)
+    wanted = KeepNearest(k, farthest=True)
     with pytest.MonkeyPatch.context() as patch:
         use_integers(patch)
-        found = run_symmetric_tiles(near, far, distance, tile, k, policy=Policy.in_force())
-        (alone,) = run_symmetric_tiles(near, None, distance, tile, k, policy=Policy.in_force())
-        (listed,) = run_tiles(near, far, distance, TileShape(tile, tile), [KeepNearest(k)], policy=Policy.in_force())
+        found = run_symmetric_tiles(near, far, distance, tile, k, policy=Policy(screen))
+        (alone,) = run_symmetric_tiles(near, None, distance, tile, k, policy=Policy(screen))
+        (listed,) = run_tiles(near, far, distance, TileShape(tile, tile), [wanted], policy=Policy(screen))
     assert_same(found[0], sorted_rest(matrix, kept, far.numbers, k))
     assert_same(found[1], sorted_rest(matrix.T, kept.T, near.numbers, k))
     within, kept = canonical_matrix(near, near, distance), near.label[:, None] != near.label
     assert_same(alone, sorted_rest(within, kept, near.numbers, k))
-    np.testing.assert_array_equal(listed.index, expected.index)
-    np.testing.assert_array_equal(listed.distance, expected.distance)
+    assert_same(listed, expected)
 
 
 def brute_force(query, gallery, kept, k, distance, *, same):

@@ -17,7 +17,7 @@ from support.strategies import DIMS, KINDS, crowded_sets, features, scattered_se
 from reid_dist import nearest
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as REGISTERED
-from reid_dist.engine.reductions.surroundings import Seed, Surroundings, merge_surroundings
+from reid_dist.engine.reductions.surroundings import Surroundings, merge_surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.errors import InputError
 from reid_dist.stages.items import Items
@@ -76,31 +76,6 @@ def test_sweep_without_seeds(name, rows, k, tile):
     (alone,) = run_symmetric_tiles(near, None, distance, tile, k)
     own = plain_surroundings(canonical_matrix(near, near, distance), near.numbers, k, own=True)
     assert_same(alone, own)
-
-
-@pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("name", DISTANCES)
-@settings(max_examples=examples(40))
-@given(rows=two_blocks(), k=st.integers(1, 12), tile=st.sampled_from([1, 3, 64]), data=st.data())
-def test_sweep_with_seeds(name, rows, k, tile, data):
-    """Any reach that is a distance there is, or between two; any farthest that something is at."""
-    distance = REGISTERED.get(name)
-    near, far = block_of(rows[0]), block_of(rows[1], 100)
-    matrix = canonical_matrix(near, far, distance)
-    values = [*np.unique(matrix).tolist(), np.inf, float(matrix.mean())]
-    bounds = [*np.unique(matrix).tolist(), -np.inf, 0.0]
-
-    def seed(n):
-        reach = data.draw(st.lists(st.sampled_from(values), min_size=n, max_size=n))
-        farthest = data.draw(st.lists(st.sampled_from(bounds), min_size=n, max_size=n))
-        return Seed(np.array(reach), np.array(farthest))
-
-    seeds = seed(len(near)), seed(len(far))
-    found = run_symmetric_tiles(near, far, distance, tile, k, seeds)
-    for side, known, table, numbers in zip(found, seeds, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
-        expected = plain_surroundings(table, numbers, k)
-        farthest = np.maximum(expected.farthest, known.farthest)
-        assert_same(side, Surroundings(expected.index, expected.distance, farthest), within=known.reach)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), max_size=14), st.integers(1, 9))

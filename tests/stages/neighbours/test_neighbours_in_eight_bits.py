@@ -1,4 +1,4 @@
-"""Neighbours by products of eight-bit integers: bounds that hold, and the bits of products in float32."""
+"""Neighbours by products of eight-bit integers and of float32: bounds that hold, and the same bits."""
 
 from __future__ import annotations
 
@@ -44,34 +44,6 @@ def forced(monkeypatch):
 # ------------------------------------------------------------------------------------------------- bounds of values
 
 
-def values_of(near, far, name, queries, columns, precision=Precision.INTEGERS):
-    """Screening values of a tile of integers, what they are off by, in extended precision, and the bounds on that."""
-    pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)), policy=Policy.in_force())
-    tile, screen = pair.backend(precision).tile(Pairs(queries, columns)), pair.screen()
-    rows, bias = screen.gallery_tile(
-        slice(columns.start, columns.stop), np.empty((len(columns), pair.screen().shape[2]), np.float32)
-    )
-    exact = screen.query_rows(queries).astype(np.longdouble) @ rows.astype(np.longdouble).T - bias
-    # As kernels compute them.
-    value = (tile.products - tile.shift).astype(np.float32) * (tile.scale * tile.factor[:, None]) - tile.bias[0]
-    return value, value - exact, tile.extra[:, None] - tile.spared
-
-
-@pytest.mark.quick_cases(4)
-@pytest.mark.parametrize("precision", costs.OF_INTEGERS)
-@pytest.mark.parametrize("name", DISTANCES)
-@settings(max_examples=examples(60))
-@given(data=st.data())
-def test_products_lie_within_their_bounds(name, precision, data):
-    """Values by integers against products in extended precision; of all rows, and of some."""
-    near, far = map(block_of, data.draw(hard_blocks(name)))
-    columns = RowRange(*sorted(data.draw(st.sampled_from([(0, len(far)), (len(far) // 2, len(far)), (0, 1)]))))
-    queries = np.arange(len(near))[:: data.draw(st.sampled_from([1, 2]))]
-    value, off, bound = values_of(near, far, name, queries, columns, precision)
-    assert np.isfinite(value).all()
-    assert (np.abs(off) <= bound).all()
-
-
 @kernel
 def refined_values(tile):
     """Values of all pairs, computed one by one."""
@@ -83,19 +55,38 @@ def refined_values(tile):
     return found
 
 
-@pytest.mark.parametrize("dim", [1, 2, 31, 33, 512, 4099])
-@pytest.mark.parametrize("kind", ["random", "largest"])
-def test_a_refined_value_is_that_of_products_with_residuals(dim, kind):
-    """Bit for bit, and for the largest integers."""
-    rng = np.random.default_rng(dim)
-    rows = rng.normal(size=(20, dim)) if kind == "random" else np.where(rng.random((20, dim)) < 0.5, 1.0, -1.0)
-    pair = BlockPair(
-        block_of(rows[:7]), block_of(rows[7:]), REGISTERED.get("euclidean"), TileShape(7, 13), policy=Policy.in_force()
+def values_of(near, far, name, queries, columns, refines=False):
+    """Screening values of a tile of integers, what they are off by, in extended precision, and the bounds on that.
+
+    They may be refined, all of them.
+    """
+    pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)), policy=Policy.in_force())
+    tile, screen = pair.backend(Precision.INTEGERS).tile(Pairs(queries, columns)), pair.screen()
+    rows, bias = screen.gallery_tile(
+        slice(columns.start, columns.stop), np.empty((len(columns), pair.screen().shape[2]), np.float32)
     )
-    pairs = Pairs(np.arange(7)[::2], RowRange(3, 13))
-    tiles = [pair.backend(precision).tile(pairs) for precision in costs.OF_INTEGERS]
-    assert np.array_equal(refined_values(tiles[0]), tiles[1].products)
-    assert np.array_equal(tiles[0].fine, tiles[1].extra)
+    exact = screen.query_rows(queries).astype(np.longdouble) @ rows.astype(np.longdouble).T - bias
+    if refines:
+        value = refined_values(tile) - tile.bias[0]
+        return value, value - exact, tile.fine[:, None]
+    # As kernels compute them.
+    value = (tile.products - tile.shift).astype(np.float32) * (tile.scale * tile.factor[:, None]) - tile.bias[0]
+    return value, value - exact, tile.extra[:, None] - tile.spared
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("refines", [False, True])
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(data=st.data())
+def test_products_lie_within_their_bounds(name, refines, data):
+    """Values by integers against products in extended precision; of all rows, and of some."""
+    near, far = map(block_of, data.draw(hard_blocks(name)))
+    columns = RowRange(*sorted(data.draw(st.sampled_from([(0, len(far)), (len(far) // 2, len(far)), (0, 1)]))))
+    queries = np.arange(len(near))[:: data.draw(st.sampled_from([1, 2]))]
+    value, off, bound = values_of(near, far, name, queries, columns, refines)
+    assert np.isfinite(value).all()
+    assert (np.abs(off) <= bound).all()
 
 
 @pytest.mark.parametrize("name", DISTANCES)
@@ -111,12 +102,12 @@ def test_bounds_are_those_of_each_column(name):
     assert name != "cosine" or ratio.max() < 1.05
 
 
-@pytest.mark.parametrize(("precision", "most"), [(Precision.INTEGERS, 0.03), (Precision.RESIDUALS, 0.0003)])
+@pytest.mark.parametrize(("refines", "most"), [(False, 0.03), (True, 0.0003)])
 @pytest.mark.parametrize("name", DISTANCES)
-def test_bounds_are_narrow_where_they_can_be(name, precision, most):
+def test_bounds_are_narrow_where_they_can_be(name, refines, most):
     rng = np.random.default_rng(0)
     near, far = block_of(rng.normal(size=(9, 512))), block_of(rng.normal(size=(300, 512)))
-    _, _, bound = values_of(near, far, name, np.arange(9), RowRange(0, 300), precision)
+    _, _, bound = values_of(near, far, name, np.arange(9), RowRange(0, 300), refines)
     assert np.median(bound) < (most if name == "cosine" else most * 512)
 
 
@@ -125,13 +116,12 @@ def test_bounds_are_narrow_where_they_can_be(name, precision, most):
 def test_lengths_of_residuals_are_not_too_small(data):
     rows = np.ascontiguousarray(data.draw(hard_rows(12, data.draw(st.sampled_from(DIMS)), "cosine")))
     n, dim = rows.shape
-    integers, totals = np.empty((n, 2 * dim), np.int8), np.empty((n, 2), np.int32)
+    integers, total = np.empty((n, 2 * dim), np.int8), np.empty(n, np.int32)
     scale, bounds = np.empty(n, np.float32), np.empty((n, 3))
-    quantise_rows(rows, integers, scale, bounds, totals)
+    quantise_rows(rows, integers, scale, bounds, total)
     whole, fine = integers[:, :dim], integers[:, dim:]
-    for integers_of, total in zip((whole, fine), totals.T, strict=True):
-        assert np.array_equal(total, integers_of.sum(axis=1, dtype=np.int64))
-        assert np.abs(integers_of.astype(np.int64)).max() <= 127
+    assert np.array_equal(total, whole.sum(axis=1, dtype=np.int64))
+    assert np.abs(integers.astype(np.int64)).max() <= 127
     exact, step = rows.astype(np.longdouble), scale[:, None].astype(np.longdouble)
     for part, bound in zip((0.0, step * whole, step / 254 * fine), bounds.T, strict=True):
         exact = exact - part
@@ -145,11 +135,12 @@ def test_lengths_of_residuals_are_not_too_small(data):
 # ------------------------------------------------------------------------------------------------------ the sweep
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("screen", ["int8", "float32"])
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), tile=st.sampled_from([3, 17, 64]), data=st.data())
-def test_sweep_with_seeds(name, k, tile, data):
+def test_sweep_with_seeds(name, screen, k, tile, data):
     """Any reach that is a distance there is, or between two; any farthest that something is at."""
     distance = REGISTERED.get(name)
     rows = data.draw(hard_blocks(name))
@@ -164,7 +155,7 @@ def test_sweep_with_seeds(name, k, tile, data):
         return Seed(np.array(reach), np.array(farthest))
 
     known = seed(len(near)), seed(len(far))
-    found = run_symmetric_tiles(near, far, distance, tile, k, known, policy=Policy.in_force())
+    found = run_symmetric_tiles(near, far, distance, tile, k, known, policy=Policy(screen))
     for side, each, table, numbers in zip(found, known, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
         expected = plain_surroundings(table, numbers, k)
         farthest = np.maximum(expected.farthest, each.farthest)
@@ -286,11 +277,12 @@ def test_farthest_row_at_the_edge_of_a_bound(of_columns, monkeypatch):
     assert found == known
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("screen", ["int8", "float32"])
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), shape=st.sampled_from([(3, 5), (64, 17), (64, 64)]), data=st.data())
-def test_lists_of_queries(name, k, shape, data):
+def test_lists_of_queries(name, screen, k, shape, data):
     """Nearest and farthest gallery rows, bounded by those of the first tile."""
     distance, tile = REGISTERED.get(name), TileShape(*shape)
     rows = data.draw(hard_blocks(name))
@@ -298,15 +290,16 @@ def test_lists_of_queries(name, k, shape, data):
     expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
     for farthest in (True, False):
         wanted = KeepNearest(k, farthest=farthest)
-        (found,) = run_tiles(near, far, distance, tile, [wanted], policy=Policy.in_force())
+        (found,) = run_tiles(near, far, distance, tile, [wanted], policy=Policy(screen))
         assert_same(found, expected if farthest else replace(expected, farthest=np.full(len(near), np.nan)))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("screen", ["int8", "float32"])
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), data=st.data())
-def test_lists_within_a_known_reach(name, k, data):
+def test_lists_within_a_known_reach(name, screen, k, data):
     """Any reach that is a distance there is, above or below that of the k-th row; rows beyond may be missing."""
     distance = REGISTERED.get(name)
     rows = data.draw(hard_blocks(name))
@@ -314,9 +307,7 @@ def test_lists_within_a_known_reach(name, k, data):
     matrix = canonical_matrix(near, far, distance)
     values = [*np.unique(matrix).tolist()[:200], np.inf, float(matrix.mean())]
     reach = np.array(data.draw(st.lists(st.sampled_from(values), min_size=len(near), max_size=len(near))))
-    (found,) = run_tiles(
-        near, far, distance, TileShape(17, 17), [KeepNearest(k, reach=reach)], policy=Policy.in_force()
-    )
+    (found,) = run_tiles(near, far, distance, TileShape(17, 17), [KeepNearest(k, reach=reach)], policy=Policy(screen))
     expected = plain_surroundings(matrix, far.numbers, k)
     assert found.index.shape == found.distance.shape == (len(near), k)
     assert_same(Surroundings(found.index, found.distance, expected.farthest), expected, within=reach)
@@ -371,14 +362,11 @@ def test_same_bits_as_in_float32(name, k, data):
     assert found["int8"].distance.tobytes() == found["float32"].distance.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("dim", "others"), [(12, {"neighbours, float32"}), (512, {"neighbours, int8x3", "neighbours, float32"})]
-)
-def test_crowded_blocks_are_computed_in_float32(dim, others, monkeypatch):
+def test_crowded_blocks_are_computed_in_float32(monkeypatch):
     """The result is the same, wherever integers are given up; those that are forced are not."""
     rng = np.random.default_rng(8)
     distance = REGISTERED.get("cosine")
-    near, far = block_of(rng.normal(size=(90, dim))), block_of(rng.normal(size=(70, dim)), 100)
+    near, far = block_of(rng.normal(size=(90, 12))), block_of(rng.normal(size=(70, 12)), 100)
     seeds = tuple(Seed(np.full(len(each), np.inf), np.full(len(each), -np.inf)) for each in (near, far))
     of_queries = KeepNearest(3, farthest=True, need=costs.Need.NEIGHBOURS)
 
@@ -398,7 +386,7 @@ def test_crowded_blocks_are_computed_in_float32(dim, others, monkeypatch):
         lists, screened = found()
         for one, two in zip(lists, expected, strict=True):
             assert_same(one, two)
-        assert set(screened) == {"neighbours, int8"} | (set() if cost == 0.0 else others)
+        assert set(screened) == {"neighbours, int8"} | (set() if cost == 0.0 else {"neighbours, float32"})
 
 
 def _exceeds(cost):

@@ -27,32 +27,19 @@ from reid_dist.stages.reranking.rerankers import parse_rerank
 
 BAD_SPECS = [
     ("k_reciprocl", r"unknown re-ranker 'k_reciprocl'.*k_reciprocal"),
-    ("aqe(k=5)", r"unknown re-ranker 'aqe'"),
-    ("k_reciprocal(k1=0)", r"k1 of k_reciprocal must be a whole number from 1, found 0"),
-    ("k_reciprocal(k1=-3)", r"k1 of k_reciprocal must be a whole number from 1, found -3"),
     ("k_reciprocal(k1=2.5)", r"k1 of k_reciprocal must be a whole number from 1, found 2.5"),
-    ("k_reciprocal(k1=many)", r"k1 of k_reciprocal must be a whole number from 1, found 'many'"),
     ("k_reciprocal(k1=true)", r"k1 of k_reciprocal must be a whole number from 1, found True"),
-    ("k_reciprocal(k2=0)", r"k2 of k_reciprocal must be a whole number from 1, found 0"),
     ("k_reciprocal(k1=4,k2=6)", r"k2 of k_reciprocal must not be larger than k1 \+ 1 = 5, found 6"),
-    ("k_reciprocal(lambda_value=-0.1)", r"lambda_value of k_reciprocal must be a number from 0 to 1, found -0.1"),
     ("k_reciprocal(lambda_value=1.5)", r"lambda_value of k_reciprocal must be a number from 0 to 1, found 1.5"),
     ("k_reciprocal(lambda_value=nan)", r"lambda_value of k_reciprocal must be a number from 0 to 1, found nan"),
-    ("k_reciprocal(lambda_value=inf)", r"lambda_value of k_reciprocal must be a number from 0 to 1, found inf"),
     ("k_reciprocal(lambda_value=1e-12)", r"lambda_value of k_reciprocal must be 0 or at least 1e-09, found 1e-12"),
-    ("k_reciprocal(lambda_value=half)", r"lambda_value of k_reciprocal must be a number from 0 to 1, found 'half'"),
     ("k_reciprocal(lambda_value=true)", r"lambda_value of k_reciprocal must be a number from 0 to 1, found True"),
     ("k_reciprocal(variant=zong)", r"unknown variant of re-ranking 'zong'.*zhong"),
     ("k_reciprocal(variant=3)", r"variant of k_reciprocal must be text, found 3"),
-    ("k_reciprocal(variant=true)", r"variant of k_reciprocal must be text, found True"),
-    ("k_reciprocal(inclusive=yes)", r"inclusive of k_reciprocal must be true or false, or None, found 'yes'"),
     ("k_reciprocal(inclusive=1)", r"inclusive of k_reciprocal must be true or false, or None, found 1"),
     ("k_reciprocal(weights=binry)", r"weights of k_reciprocal must be gaussian or binary, found 'binry'"),
-    ("k_reciprocal(weights=2)", r"weights of k_reciprocal must be gaussian or binary, found 2"),
     ("k_reciprocal(weights=binary)", r"binary weights belong to the variant 'paper', not to 'zhong'"),
-    ("k_reciprocal(weights=binary,variant=faiss_k1)", r"binary weights belong to the variant 'paper'"),
     ("k_reciprocal(mode=inductiv)", r"mode of k_reciprocal must be transductive or inductive, found 'inductiv'"),
-    ("k_reciprocal(k3=5)", r"unknown parameter of k_reciprocal 'k3'"),
     ("k_reciprocal(lambda=0.3)", r"unknown parameter of k_reciprocal 'lambda'.*lambda_value"),
     ("k_reciprocal(k1=0,mode=x)", r"(?s)k1 of .*, found 0.*mode of k_reciprocal must be .*, found 'x'"),
     ("k_reciprocal(k1=" + "9" * 5000 + ")", r"k1 of k_reciprocal must be a whole number from 1, found '9999"),
@@ -122,7 +109,7 @@ def test_specs_of_calls_and_commands(data, refused, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("spec", [5, True, 0.3, ["k_reciprocal"], {"k1": 3}, b"k_reciprocal", object()])
+@pytest.mark.parametrize("spec", [5, ["k_reciprocal"], b"k_reciprocal"])
 def test_values_that_are_no_spec(data, spec):
     near, far = sets_of(data)
     for evaluated in (lambda: evaluate(near, far, rerank=spec), lambda: reranked_distances(near, far, rerank=spec)):

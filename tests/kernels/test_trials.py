@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.draws import WORD, nth
 from support.sampling import examples
-from tiles import Tile, few_valued
 
-from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
-from reid_dist.kernels.canonical import bytes_of_given, read_only
-from reid_dist.kernels.deciding import BEFORE, BEHIND, decide, make_open_pairs
-from reid_dist.kernels.placing import PlacedPairs, place_pairs
 from reid_dist.kernels.trials import (
     Trials,
     drawn_curves,
@@ -28,114 +23,6 @@ from reid_dist.kernels.trials import (
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-# ---- places ----------------------------------------------------------------------------------------------------------
-
-
-class Case:
-    """One query against a tile: some columns are positives, some are hidden."""
-
-    def __init__(self, seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int) -> None:
-        rng = np.random.default_rng(seed)
-        distance = GIVEN_DISTANCE if name == "given" else DISTANCES.get(name)
-        query, gallery = (few_valued(rng, n, 5, values) for n in (1, n_column))
-        hidden = np.sort(rng.choice(n_column, min(n_column, n_positive + 3), replace=False))
-        positives = np.sort(rng.choice(hidden, min(len(hidden), n_positive), replace=False))
-        # Rows need not follow each other: a block may hold some rows of the gallery.
-        self.row_of = np.cumsum(rng.integers(1, 4, n_column))
-        if distance is GIVEN_DISTANCE:
-            query = read_only(bytes_of_given(rng.integers(0, values, (1, n_column)).astype(float)))
-            gallery = read_only(bytes_of_given(np.arange(n_column, dtype=float)[:, None]))
-        tile = Tile(distance, query, gallery, dtype)
-        (self.exact,) = tile.exact
-        self.in_order = tile.in_order(0, positives)
-        junk = rng.random(n_column) < 0.1
-        self.kept = ~junk
-        self.kept[hidden] = False
-        # The first column of the tile is column 7 of its block.
-        self.bands = tile.bands([positives], [hidden], self.row_of, first_column=7)
-        self.tile = tile.seen(junk, column_start=7)
-        first = np.arange(7)
-        # The rows of the columns of the block, of which the tile begins with the eighth.
-        gallery = read_only(np.concatenate([gallery[:1].repeat(7, axis=0), gallery]))
-        norm = np.concatenate([np.zeros(7), tile.rows.gallery_norm])
-        self.rows = tile.rows._replace(gallery=gallery, gallery_norm=norm)
-        self.rows_of_block = np.concatenate([first - 7, self.row_of])
-
-    def by_definition(self, n_active: int, ties: int = 0) -> dict[int, int]:
-        """Column -> the first positive that it comes before, of the first `n_active`."""
-
-        def comes_before(column: int, positive: int) -> bool:
-            if self.exact[column] != self.exact[positive]:
-                return self.exact[column] < self.exact[positive]
-            return {0: self.row_of[column] < self.row_of[positive], BEFORE: True, BEHIND: False}[ties]
-
-        found = {}
-        for column in np.flatnonzero(self.kept).tolist():
-            for place, positive in enumerate(self.in_order[:n_active].tolist()):
-                if comes_before(column, positive):
-                    found[column] = place
-                    break
-        return found
-
-    def place(self, n_active: int, ties: int, room: int, limit: int = 10**9) -> tuple[dict[int, int], int, int]:
-        """Column -> place of the pairs that are placed, the number of open ones behind them, and the first row left."""
-        bands, n_column = self.bands, len(self.row_of)
-        # Up to the threshold of the last active positive.
-        stop = np.searchsorted(bands.positive_start[:-1], [n_active])
-        placed = PlacedPairs(
-            np.empty(room, np.int64), np.empty(room + 1, np.int64), np.empty(n_column, np.int32),
-            np.empty(n_column, np.int32),
-        )  # fmt: skip
-        self.pairs = make_open_pairs(n_column)
-        done, n_open, inside, n = place_pairs(
-            self.tile, bands, self.pairs, 0, 0, limit, stop, ties, np.arange(n_column, dtype=np.int32), placed
-        )
-        assert n_open <= inside <= n_column
-        assert placed.query[:n].tolist() == [0] * n
-        columns, places = (each[: placed.start[n]].tolist() for each in (placed.number, placed.place))
-        return dict(zip(columns, places, strict=True)), n_open, done
-
-
-@given(
-    seed=SEEDS,
-    name=st.sampled_from([*DISTANCES.names(), "given"]),
-    dtype=st.sampled_from([np.int32, np.float32, np.float64]),
-    n_column=st.sampled_from([1, 15, 70, 300, 1300]),
-    n_positive=st.sampled_from([1, 2, 9, 33, 120]),
-    values=st.sampled_from([1, 2, 1000]),
-    share=st.floats(0, 1),
-    ties=st.sampled_from([0, BEFORE, BEHIND]),
-)
-@settings(max_examples=examples(150))
-def test_places_are_those_of_the_definition(
-    seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int, share: float, ties: int
-) -> None:
-    case = Case(seed, name, dtype, n_column, n_positive, values)
-    n_active = max(1, math.ceil(share * len(case.in_order)))
-    found, n_open, done = case.place(n_active, ties, 1)
-    assert done == 1
-    n_decided = decide(case.pairs, n_open, case.rows_of_block, case.bands, case.rows, ties)
-    columns, places = (case.pairs.column[:n_decided] - 7).tolist(), case.pairs.place[:n_decided].tolist()
-    assert not found.keys() & set(columns)
-    found |= dict(zip(columns, places, strict=True))
-    assert {column: place for column, place in found.items() if place < n_active} == case.by_definition(n_active, ties)
-
-
-def test_a_row_with_a_crowded_band_is_left() -> None:
-    case = Case(3, "cosine", np.float32, 300, 5, 1)
-    n_positive = len(case.in_order)
-    assert case.place(n_positive, 0, 1, limit=10) == ({}, 0, 0)
-    assert case.place(n_positive, 0, 1, limit=300)[2] == 1
-
-
-def test_a_row_without_room_for_its_pairs_is_left() -> None:
-    case = Case(3, "cosine", np.float32, 300, 5, 1000)
-    assert case.place(len(case.in_order), 0, 0) == ({}, 0, 0)
-
-
-# ---- the expectation and draws ---------------------------------------------------------------------------------------
 
 
 class Before:
