@@ -253,37 +253,6 @@ def evaluate_crowded(protocol, **options):
     )
 
 
-@pytest.mark.quick_cases(2)
-@pytest.mark.parametrize(
-    "rules",
-    [
-        {"junk": [("pid", "camid"), ("pid", "clothes")]},
-        {"junk": [("pid", "clothes", "view")], "junk_pid": None},
-        {"junk": [("pid", "camid"), ("pid", "!clothes")]},
-        {"junk": [("camid",)], "ap_family": "mAP_trapezoid"},
-        {"junk": [("clothes",), ("pid", "camid")], "invalid_query": "counts as 0"},
-        {"junk": [("pid", "camid")], "query_cameras": (0, 3), "gallery_cameras": (1, 2)},
-        {"junk": [("camid",)], "cmc_family": "CMC_single_shot"},
-        {"junk": [("pid", "camid")], "cmc_family": "CMC_allshots", "reported": ("P@7", "MRR")},
-    ],
-    ids=["clothes", "view", "other_clothes", "whole_camera", "whole_clothes", "cameras", "single_shot", "all_shots"],
-)
-def test_what_is_reported(rules):
-    """By default: mAP, mINP, the AP of the protocol, its CMC at 1, 5, 10, and what it names."""
-    expected = oracle(rules, *crowded(), max_rank=10)
-    report = evaluate_crowded(compose_protocol("mine", **rules), metrics=None, max_rank=10)
-    family, curve = expected["curve"]
-    average = [] if rules.get("ap_family", "mAP") == "mAP" else ["mAP_trapezoid"]
-    names = ["mAP", "mINP", *average, f"{family}@1", f"{family}@5", f"{family}@10", *rules.get("reported", ())]
-    assert list(report.metrics) == names
-    assert report.curves[family].tolist() == pytest.approx(curve, abs=EXACT)
-    for name in set(names) & set(METRICS):
-        assert report.metrics[name] == pytest.approx(expected["metrics"][name], abs=EXACT)
-    for k in (1, 5, 10):
-        assert report.metrics[f"{family}@{k}"] == report.curves[family][k - 1]
-    assert report.per_query["n_relevant"].tolist() == expected["n_relevant"]
-
-
 def test_parts_are_in_the_report():
     rules = {
         "junk": [["pid", "camid"], ["pid", "clothes"]], "query_cameras": [0, 3], "gallery_cameras": [1, 2],

@@ -18,16 +18,12 @@ from support.reference import DISTANCES, ItemSet, canonical_distances, order_is_
 from support.sampling import examples
 from support.strategies import crowded_sets, problems_for, scattered_sets, seeds
 
-from reid_dist import FeatureSet, OperatingPoints, evaluate, nearest, operating_points, reranked_distances
+from reid_dist import OperatingPoints, evaluate, nearest, operating_points, reranked_distances
 from reid_dist.engine import plan
 from reid_dist.errors import InputError
 from reid_dist.evaluation.operating_values import even_edges, quantile_edges
 from reid_dist.metrics.confidence import FEW_UNITS, interval_of_magnitudes
 from reid_dist.metrics.isotonic import CrossFitted, folds_of, pool_adjacent
-from reid_dist.relevance.protocols import compose_protocol
-from reid_dist.reports.plots.chart import Band, Line
-from reid_dist.reports.sections.operating_point_section import operating_points as operating_section
-from reid_dist.reports.sections.operating_point_section import point_table
 
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
 FAR, FPIR = ["0", "0.01", "0.3"], ["0", "0.5"]
@@ -231,25 +227,6 @@ def test_thresholds_beside_equal_distances(data):
     assert_points(operating_points(*sides, confidence=None, **options), expected)
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_all_known_distances_are_zero(apart):
-    """Collapsed features, also with impostors that lie far from every query: FAR, TAR and FPIR agree."""
-    query = ItemSet(np.ones((6, 3), np.float32), np.array([0, 0, 1, 1, 5, 6]))
-    gallery = ItemSet(np.ones((9, 3), np.float32), np.repeat([0, 1, 2], 3))
-    if apart:
-        gallery.features[-1] = 1, 0, 0
-    distances = canonical_distances(query.features, gallery.features, "cosine")
-    found = points_of(query, gallery, protocol="no_cameras", far=[], thresholds=[1e-9, 1e-7, 1e-6], confidence=None)
-    share = (distances < 1e-9)[~np.equal.outer(query.pids, gallery.pids)].mean()
-    assert share == pytest.approx(36 / 42 if apart else 1.0)
-    own = [place for place, point in enumerate(found.table["point"]) if point.startswith("T=")]
-    assert {name: set(found.table[name][own].tolist()) for name in ("FAR", "TAR", "FPIR")} == {
-        "FAR": {share},
-        "TAR": {1.0},
-        "FPIR": {1.0},
-    }
-
-
 def test_crowded_tiles_give_the_same():
     """Thousands of ties at the thresholds."""
     query, gallery = crowded_sets(40, 1500, 6, seed=3, n_distinct=12)
@@ -343,37 +320,6 @@ def test_rates_of_few_unknown_identities_are_noted():
     assert noted(points_of(query, gallery, protocol="no_cameras"), "narrow_intervals") == []
 
 
-def test_one_identity_has_no_interval():
-    query, gallery = scattered_sets(6, 60, 4, seed=2, n_pids=1)
-    gallery = gallery + scattered_sets(2, 40, 4, seed=3, n_pids=5)[1]
-    found = points_of(query, gallery, far=["0.1"])
-    assert not found.intervals["FAR"]
-    assert 1 in [note.values["n_units"] for note in noted(found, "narrow_intervals")]
-
-
-def test_intervals_of_shares_and_of_rates_at_edges():
-    """One by one over the distances of resampled identities."""
-    query, gallery = map(of_eighths, scattered_sets(50, 300, 8, seed=11, n_pids=14))
-    expected = BruteForce(query, gallery, canonical_distances(query.features, gallery.features, "euclidean"))
-    found = points_of(query, gallery, distance="euclidean", confidence=0.9, seed=4)
-    identities = np.unique(query.pids)
-    rng = np.random.default_rng((4, 0))
-    draws = [rng.integers(0, len(identities), len(identities)) for _ in range(1000)]
-    pairs, tops = found.histograms["pairs"], found.histograms["top_matches"]
-    place = int(np.argmax(pairs["genuine"]))
-    rows = [expected.distances[i][expected.relevant[i]] for i in range(len(query))]
-    low, high = pairs["edge"][place : place + 2]
-    of_query = np.array([(((low <= row) & (row < high)).sum(), len(row)) for row in rows])
-    sums = np.array([of_query[query.pids == pid].sum(axis=0) for pid in identities])
-    shares = [part / whole for part, whole in (sums[drawn].sum(axis=0) for drawn in draws)]
-    assert pairs["intervals"]["genuine"][place] == pytest.approx(np.quantile(shares, [0.05, 0.95]).tolist(), abs=1e-12)
-    place = len(tops["edge"]) // 2
-    of_query = np.array([expected.counts(float(tops["edge"][place]), i)["FNIR"] for i in range(len(query))])
-    sums = np.array([of_query[query.pids == pid].sum(axis=0) for pid in identities])
-    rates = [part / whole for part, whole in (sums[drawn].sum(axis=0) for drawn in draws)]
-    assert tops["intervals"]["FNIR"][place] == pytest.approx(np.quantile(rates, [0.05, 0.95]).tolist(), abs=1e-12)
-
-
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("shift", "least", "width"), [(0.0, 90, 0.09), (0.05, 95, 0.12)])
 def test_coverage_of_intervals_of_magnitudes(shift, least, width):
@@ -391,16 +337,6 @@ def test_coverage_of_intervals_of_magnitudes(shift, least, width):
         assert low <= np.abs(excess.mean(axis=0)).mean() <= high
     assert held >= least / 100 * 120
     assert np.mean(widths) < width
-
-
-def test_calibration_errors_have_intervals():
-    query, gallery = map(as_feature_set, scattered_sets(60, 900, 12, seed=5, n_pids=25))
-    found = operating_points(query, gallery, prior=0.2)
-    for calibration in found.calibration.values():
-        for entry in calibration["priors"]:
-            low, high = entry["intervals"]["calibration_error"]
-            assert 0 <= low <= entry["calibration_error"] <= high
-            assert high > 0
 
 
 # ---------------------------------------------------------------------------------------------------- calibration
@@ -540,58 +476,3 @@ def test_saved_and_loaded(tmp_path):
         assert re.search(rf"<th[^>]*>{re.escape(point)}</th> ?<td[^>]*>{threshold:.6g}</td>", page)
     assert "all accepted" in page
     assert page.count('<svg class="plot"') == 5
-
-
-def test_a_chart_has_the_rates_and_intervals_of_the_table():
-    """One of two non-mated queries has no kept row: it is never accepted, and it counts."""
-    rng = np.random.default_rng(0)
-    pids = np.array([*range(6), 6, 7])
-    features = rng.standard_normal((8, 4)).astype(np.float32)
-    query = FeatureSet.from_arrays(features, pids, [1] * 7 + [0])
-    gallery = FeatureSet.from_arrays(rng.standard_normal((12, 4)).astype(np.float32), np.arange(12) % 6, [0] * 12)
-    protocol = compose_protocol("other_cameras", base="market1501", junk=[["camid"]])
-    edges = operating_points(query, gallery, protocol=protocol).histograms["top_matches"]["edge"].tolist()
-    found = operating_points(query, gallery, protocol=protocol, prior=0.2, thresholds=edges[1:])
-    assert found.counts["n_non_mated"] == 2
-    charts = operating_section(found.to_dict())["charts"]
-    shown_rates = charts[2]["table"]
-    rate_heads = [column.head for column in shown_rates.columns]
-    rates = {
-        row[0].text: {head: cell.text for head, cell in zip(rate_heads, row, strict=True)}
-        for row in shown_rates.cells()
-    }
-    points = point_table(found.to_dict())
-    heads = [column.head for column in points.columns]
-    of_points = {
-        cells[1].text: {
-            head: [cell.text, cell.ends.text if cell.ends is not None else "-"]
-            for head, cell in zip(heads[2:], cells[2:], strict=True)
-        }
-        for cells in points.cells()
-    }
-    for edge in edges[1:]:
-        shown, (rate, ends) = rates[f"{edge:.6g}"], of_points[f"{edge:.6g}"]["FPIR"]
-        assert (shown["FPIR"], shown.get("FPIR, interval in %", "-")) == (rate, ends)
-        assert [shown["precision"], shown["precision, interval in %"]] == of_points[f"{edge:.6g}"]["precision"]
-    assert rates[f"{edges[-1]:.6g}"]["FPIR"] == "50 %"
-    for chart, upright, n_columns in zip(charts, (True, True, False, False, False), (2, 2, 2, 2, 1), strict=True):
-        bands = [layer for layer in chart["chart"].layers if isinstance(layer, Band)]
-        assert {band.upright for band in bands} == {upright}
-        assert sum("interval" in column.head for column in chart["table"].columns) >= n_columns
-    precision = next(layer for layer in charts[2]["chart"].layers if isinstance(layer, Line))
-    assert [f"{100 * value:.4g} %" for value in precision.y[1:]] == [
-        rates[f"{edge:.6g}"]["precision"] for edge in edges[1:]
-    ]
-    plain = operating_section(operating_points(query, gallery, protocol=protocol, confidence=None).to_dict())["charts"]
-    assert not any("interval" in column.head for chart in plain for column in chart["table"].columns)
-    assert not any(isinstance(layer, Band) for chart in plain for layer in chart["chart"].layers)
-
-
-@pytest.mark.slow
-def test_on_a_cluster(two_workers, tmp_path):
-    query, gallery = map(as_feature_set, scattered_sets(60, 900, 12, seed=5, n_pids=25))
-    here = operating_points(query, gallery, prior=0.1)
-    there = operating_points(query, gallery, prior=0.1, client=two_workers, workspace=tmp_path, chunk_rows=100)
-    assert there.result_digest == here.result_digest
-    assert_same_intervals(there, here)
-    assert isinstance(query, FeatureSet)

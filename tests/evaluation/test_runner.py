@@ -19,8 +19,7 @@ import pytest
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.temporary import draft_of
 from reid_dist.engine.task_graph import Progress
-from reid_dist.errors import InputError, PlanError, RunFailedError, StoreExistsError
-from reid_dist.evaluation import runner
+from reid_dist.errors import InputError, RunFailedError, StoreExistsError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import ReportStore, Run, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
@@ -122,29 +121,6 @@ def test_saving_is_prepared_while_values_are_computed(
     assert called.is_set() == is_kept
 
 
-_PREPARED = """
-import sys
-from reid_dist import Report
-report = Report.load(sys.argv[1])
-Report.prepare_save()
-before = {*sys.modules}
-report.save(sys.argv[2])
-print(*sorted({name.partition(".")[0] for name in {*sys.modules} - before}))
-print(*sorted({"jinja2", "pyarrow"} & before))
-"""
-
-
-@pytest.mark.slow
-def test_saving_imports_what_was_prepared_alone(job: PipelineJob, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    evaluate(job.query, job.gallery, topk=3).save(tmp_path / "one")
-    words = [sys.executable, "-c", _PREPARED, tmp_path / "one", tmp_path / "two"]
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True, timeout=120)
-    others, prepared_before = done.stdout.splitlines()
-    assert not {"jinja2", "pyarrow", "reid_dist"} & {*others.split()}
-    assert prepared_before == "jinja2 pyarrow"
-
-
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("resumed_by", ["the same command", None])
 @pytest.mark.parametrize("error", [RunFailedError("lost the scheduler"), KeyboardInterrupt()])
@@ -224,12 +200,3 @@ def test_a_worker_that_is_killed_while_it_writes_leaves_no_draft(
     else:
         evaluate(job.query, job.gallery, rerank="k_reciprocal(k1=4,k2=2)", workspace=kept)
     assert [path for path in kept.rglob(".*") if path.is_file()] == drafts != []
-
-
-def test_curves_that_do_not_fit_are_refused_before_the_cluster_starts(
-    job: PipelineJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "DEFAULT_MEMORY", 0)
-    monkeypatch.setattr(runner, "usable_memory", lambda: 100)
-    with pytest.raises(PlanError, match="choose a smaller --max-rank"):
-        run_job(lambda: prepared(job), ReportStore(report_class=Report), lambda: pytest.fail("the cluster was started"))
