@@ -6,11 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from agreement import assert_agrees, assert_same_scores, drawn_truth, evaluate_items
+from agreement import LIST_NAMES, assert_agrees, assert_same_scores, drawn_truth, evaluate_items
 from oracles import evaluation, rank_metrics
 from oracles.protocols import LIST_PROTOCOLS
 from support.reference import ItemSet
-from support.strategies import crowded_sets
+from support.strategies import crowded_sets, scattered_sets
+
+from reid_dist.errors import InputError
 
 CUTOFFS = (1, 5, 10)
 METRICS = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC_allshots@2", *(f"P_clipped@{k}" for k in CUTOFFS))
@@ -90,3 +92,11 @@ def test_a_directory_of_oxford_lists(tmp_path):
     # Beside the second query lie ash_3 and elm_2, as near as each other.
     assert report.per_query["first_rank"].tolist() == [1, 2]
     assert report.per_query["n_relevant"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
+def test_nothing_to_find(protocol):
+    query, gallery = scattered_sets(3, 10, 5, seed=95)
+    truth = [{name: [] for name in LIST_NAMES[protocol]} for _ in range(3)]
+    with pytest.raises(InputError, match="no query has a relevant gallery item"):
+        evaluate_items(query, gallery, protocol, metrics=METRICS, ground_truth=truth)

@@ -19,7 +19,8 @@ import pytest
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.temporary import draft_of
 from reid_dist.engine.task_graph import Progress
-from reid_dist.errors import InputError, RunFailedError, StoreExistsError
+from reid_dist.errors import InputError, PlanError, RunFailedError, StoreExistsError
+from reid_dist.evaluation import runner
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import ReportStore, Run, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
@@ -200,3 +201,12 @@ def test_a_worker_that_is_killed_while_it_writes_leaves_no_draft(
     else:
         evaluate(job.query, job.gallery, rerank="k_reciprocal(k1=4,k2=2)", workspace=kept)
     assert [path for path in kept.rglob(".*") if path.is_file()] == drafts != []
+
+
+def test_curves_that_do_not_fit_are_refused_before_the_cluster_starts(
+    job: PipelineJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "DEFAULT_MEMORY", 0)
+    monkeypatch.setattr(runner, "usable_memory", lambda: 100)
+    with pytest.raises(PlanError, match="choose a smaller --max-rank"):
+        run_job(lambda: prepared(job), ReportStore(report_class=Report), lambda: pytest.fail("the cluster was started"))
