@@ -38,8 +38,10 @@ def test_the_generator_is_splitmix64() -> None:
     split=st.integers(0, 5),
 )
 def test_draws_agree_with_plain_loops(pids, n_cameras, draw, split) -> None:
-    camids = np.arange(len(pids)) % n_cameras
-    assert draw_rows(pids, camids, draw, split).tolist() == drawn_by_loops(pids.tolist(), camids.tolist(), draw, split)
+    camids, known = np.arange(len(pids)) % n_cameras, np.flatnonzero(pids != -1)
+    labels = [pids[known], camids[known]] if draw.per_camera else [pids[known]]
+    found = draw_rows(labels, draw, split, known)
+    assert found.tolist() == drawn_by_loops(pids.tolist(), camids.tolist(), draw, split)
 
 
 def test_every_row_is_drawn_equally_often() -> None:
@@ -49,7 +51,7 @@ def test_every_row_is_drawn_equally_often() -> None:
     counts = np.zeros(6, int)
     together = 0
     for split in range(2000):
-        rows = draw_rows(pids, None, draw, split)
+        rows = draw_rows([pids], draw, split, np.arange(6))
         counts[rows] += 1
         together += {0, 1} <= set(rows.tolist())
     assert counts[2] == 2000
