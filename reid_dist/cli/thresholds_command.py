@@ -85,13 +85,13 @@ def command(directory: Path, pipeline: Path | None, place: ResultPlace, run: Run
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import rows_progress, stages
     from reid_dist.cli.resumable import words_of_command
-    from reid_dist.evaluation.operating import RecordedRanking, points_of_run, refuse_unfit_points
+    from reid_dist.evaluation.operating import RecordedRanking, RequestedPoints, points_of_run
     from reid_dist.evaluation.pipelines import read_job
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.report_files import refuse_occupied, refuse_unwritable, same_directory
 
     points = {**chosen, **{name: chosen[name] or None for name in ("far", "fpir")}}
-    refuse_unfit_points(**points)
+    RequestedPoints.of(**points)
     beside = run.output is not None and same_directory(run.output, directory)
     if beside:
         refuse_unwritable(directory)

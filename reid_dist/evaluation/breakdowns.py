@@ -133,12 +133,12 @@ class _Means:
         """Value of a metric of some rows; NaN where none of them counts."""
         return parse_metric(metric).mean(values[rows], self.pids[rows], zero_for_invalid=self.zero_for_invalid)
 
-    def known(self, metric: str, values: Float64, rows: NDArray[np.intp] | slice = slice(None)) -> float | None:
+    def known(self, metric: str, values: Float64, rows: NDArray[np.intp] | slice) -> float | None:
         """The same; None where no row has a value."""
         return None if np.isnan(values[rows]).all() else _defined(self(metric, values, rows))
 
     def intervals(
-        self, columns: Sequence[tuple[str, Float64]], rows: NDArray[np.intp] | slice = slice(None)
+        self, columns: Sequence[tuple[str, Float64]], rows: NDArray[np.intp] | slice
     ) -> tuple[list[Ends], int]:
         """Interval of each column of values of some rows, given with its metric, and the identities that count.
 
@@ -216,44 +216,42 @@ def _cameras(labels: Labels, labelled: LabelledSet) -> _Cameras:
 def _camera_pairs(found: Float64, job: EvaluationJob, metrics: tuple[str, ...], means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_cameras, metrics)."""
     near, far = map(_cameras, job.label_sets, (job.query, job.gallery))
-    groups, columns = near.rows, range(len(far.names))
-    drawn: dict[str, Any] = {}
-    if means.level is not None:
-        cells = [(metric, found[:, camera, place]) for place, metric in enumerate(metrics) for camera in columns]
-        of_groups = [means.intervals(cells, group)[0] for group in groups]
-        n = len(far.names)
-        cuts = {metric: slice(place * n, (place + 1) * n) for place, metric in enumerate(metrics)}
-        drawn = {INTERVALS: {metric: [each[cut] for each in of_groups] for metric, cut in cuts.items()}}
     return {
         "query_camid": near.names,
         "gallery_camid": far.names,
-        "n_valid": [[int((~np.isnan(found[group, camera, 0])).sum()) for camera in columns] for group in groups],
-        **{
-            metric: [[means.known(metric, found[:, camera, place], group) for camera in columns] for group in groups]
-            for place, metric in enumerate(metrics)
-        },
-        **drawn,
+        "n_valid": [(~np.isnan(found[group, :, 0])).sum(axis=0).tolist() for group in near.rows],
+        **_cells(found, metrics, means, near.rows),
     }
 
 
 def _gallery_sizes(found: Float64, partitions: Partitions, metrics: tuple[str, ...], means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_sizes, metrics)."""
-    drawn: dict[str, Any] = {}
-    if means.level is not None:
-        n = found.shape[1]
-        cells = [(metric, found[:, size, place]) for place, metric in enumerate(metrics) for size in range(n)]
-        ends, _ = means.intervals(cells)
-        drawn = {INTERVALS: {metric: ends[place * n : (place + 1) * n] for place, metric in enumerate(metrics)}}
+    columns = _cells(found, metrics, means, [slice(None)])
+    drawn = columns.pop(INTERVALS, None)
     return {
         "order": partitions.order,
         "seed": partitions.seed,
         "n_rows": list(partitions.sizes),
-        **{
-            metric: [means.known(metric, found[:, size, place]) for size in range(found.shape[1])]
-            for place, metric in enumerate(metrics)
-        },
-        **drawn,
+        **{metric: row for metric, (row,) in columns.items()},
+        **({} if drawn is None else {INTERVALS: {metric: row for metric, (row,) in drawn.items()}}),
     }
+
+
+def _cells(
+    found: Float64, metrics: tuple[str, ...], means: _Means, groups: Sequence[NDArray[np.intp] | slice]
+) -> dict[str, Any]:
+    """Rows of cells by metric, one row for each group of queries, and their intervals where these are requested."""
+    n = found.shape[1]
+    columns: dict[str, Any] = {
+        metric: [[means.known(metric, found[:, cell, place], group) for cell in range(n)] for group in groups]
+        for place, metric in enumerate(metrics)
+    }
+    if means.level is None:
+        return columns
+    cells = [(metric, found[:, cell, place]) for place, metric in enumerate(metrics) for cell in range(n)]
+    of_groups = [means.intervals(cells, group)[0] for group in groups]
+    cuts = {metric: slice(place * n, (place + 1) * n) for place, metric in enumerate(metrics)}
+    return {**columns, INTERVALS: {metric: [each[cut] for each in of_groups] for metric, cut in cuts.items()}}
 
 
 def _defined(mean: float) -> float | None:

@@ -62,6 +62,16 @@ class CheckedOptions:
         """Metrics that are functions of the ranks."""
         return [metric for metric in self.metrics if metric.family.needs == RANKS]
 
+    @property
+    def described_stages(self) -> dict[str, Any]:
+        """Entries ``rerank`` and ``expand`` of a report."""
+        expand = None
+        if self.expand:
+            from reid_dist.stages.expansion.expansion_steps import describe_expansion
+
+            expand = describe_expansion(self.expand)
+        return {"rerank": None if self.rerank is None else self.rerank.describe(), "expand": expand}
+
     @classmethod
     def of(cls, options: EvaluationOptions, query: LabelledSet, gallery: LabelledSet) -> CheckedOptions:
         """Read options that are complete; errors are those of `evaluate`."""

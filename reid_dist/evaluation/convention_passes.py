@@ -23,7 +23,7 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
-from reid_dist.engine.jobs import EvaluationJob, joined_label_sets
+from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.engine.outputs.output import Output, Results
 from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolCurves, ProtocolRanks, single_shot_places
 from reid_dist.engine.reductions.single_shot_counts import SingleShot
@@ -42,7 +42,7 @@ from reid_dist.evaluation.convention_table import (
 from reid_dist.evaluation.evaluate import scored_sets
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import OPTIONS
-from reid_dist.evaluation.projection import extra_memory_of, most_matches, plan_for
+from reid_dist.evaluation.projection import most_matches, planned_job
 from reid_dist.evaluation.report_assembly import QueryCounts
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metrics
@@ -256,16 +256,16 @@ def _rank(
             scorer,
             execution,
         ):
-            extra = extra_memory_of(EVERY_ROW, stages.rerank, gallery, scorer, per_query, outputs)
-            job = EvaluationJob(
-                *visible,
+            job = planned_job(
+                visible,
                 scorer,
-                plan_for(scorer, execution, per_query, extra),
-                tuple(outputs),
+                execution,
+                outputs,
                 protocol=EVERY_ROW,
+                rerank=stages.rerank,
+                per_query=per_query,
                 rows_are_items=rows_are_items,
                 joined=joined,
-                policy=execution.policy,
             )
             return _ranks_under(protocols, run_job(job, execution))
 

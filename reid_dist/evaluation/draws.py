@@ -59,19 +59,12 @@ def row_numbers(rows: Int64, seed: int, split: int) -> NDArray[np.uint64]:
     return stream_outputs(start, rows)
 
 
-def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int, known: Int64 | None = None) -> Int64:
-    """Rows of the gallery of a split, ascending, int64; pids and camids are (n,) int64.
+def draw_rows(labels: Sequence[Int64], draw: Draw, split: int, known: Int64) -> Int64:
+    """Rows of the gallery of a split, ascending, int64.
 
-    `known` are the rows to draw from, ascending; None for all but those of pid -1.
+    `known` are the rows to draw from, (n,), ascending, and `labels` what makes their groups, (n,) each.
     """
-    if known is None:
-        known = np.flatnonzero(pids != JUNK_PID)
-    numbers = row_numbers(known, draw.seed, split)
-    keys = [numbers, pids[known]]
-    if draw.per_camera:
-        if camids is None:
-            raise InputError("a draw of every camera needs camids, and the gallery has none; draw by identity alone")
-        keys.append(camids[known])
+    keys = [row_numbers(known, draw.seed, split), *labels]
     order = np.lexsort(keys)
     place = entry_numbers(run_offsets(*(key[order] for key in keys[1:])))
     return np.sort(known[order[place < draw.per_identity]])
@@ -152,7 +145,7 @@ def drawn_splits(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Prot
     n_junk_rows = int(is_junk.sum())
 
     def rows(split: int) -> SplitRows:
-        drawn = draw_rows(pids, camids, draw, split, known)
+        drawn = draw_rows(labels, draw, split, known)
         if draw.of_queries:
             return SplitRows(np.arange(gallery.n_rows), drawn)
         return SplitRows(drawn, np.setdiff1d(known, drawn, assume_unique=True) if draw.rest_as_queries else None)

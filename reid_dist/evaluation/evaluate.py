@@ -14,7 +14,6 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
-from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.outputs.output import Output
 from reid_dist.engine.outputs.ranks import Ranks
@@ -34,10 +33,11 @@ from reid_dist.evaluation.options import (
 )
 from reid_dist.evaluation.projection import (
     RANKS_OF_ITEMS,
-    memory_besides_ranks,
+    interval_memory,
+    job_memory,
     most_matches,
     most_relevant,
-    plan_for,
+    planned_job,
     requested_outputs,
     verifies,
 )
@@ -104,9 +104,11 @@ def evaluate_same_pass(
             return replace(counted.restored(report), spec=spec), same_pass
     session = replace(session, chunk_rows=checked.values["chunk_rows"])
 
-    def unranked(options: EvaluationOptions, visible: tuple[FeatureSet, FeatureSet], execution: Execution) -> Report:
-        plain = _without_reranking(checked, options, query, gallery)
-        scorer = FeatureScorer(*visible, measure)
+    def unranked(expand: Any, visible: tuple[FeatureSet, FeatureSet], execution: Execution) -> Report:
+        """Headline metrics without the re-ranking."""
+        metrics = [checked.protocol.ap_family, f"{checked.protocol.cmc_family}@1"]
+        options = headline_only(given, expand=expand, rerank=None, metrics=metrics)
+        plain, scorer = CheckedOptions.of(options, query, gallery), FeatureScorer(*visible, measure)
         return _evaluate(plain, (query, gallery), visible, scorer, execution, session.progress, started)[0]
 
     def attempt() -> tuple[Report, SamePass]:
@@ -123,10 +125,10 @@ def evaluate_same_pass(
             if checked.values["against_plain"]:
                 from reid_dist.evaluation.rerank_effect import stage_changes
 
-                plainer = [unranked(given, visible, execution)]
+                plainer = [unranked(given["expand"], visible, execution)]
                 if checked.expand:
                     with session.visible(query, gallery) as plain:
-                        plainer.append(unranked({**given, "expand": None}, plain, execution))
+                        plainer.append(unranked(None, plain, execution))
                 changes = stage_changes(plainer, found, list(plainer[0].metrics))
             return replace(found, notes=notes, stage_changes=changes), same_pass
 
@@ -257,7 +259,8 @@ def plan_job(
     scorer = FeatureScorer(query, gallery, DISTANCES.get(given["distance"]))
     check_sets(query, gallery, scorer.distance)
     checked = CheckedOptions.of(given, query, gallery)
-    per_query = most_relevant(checked, query, gallery)
+    per_query, outputs = most_relevant(checked, query, gallery), requested_outputs(checked)
+    held = job_memory(checked.protocol, checked.rerank, gallery, scorer, per_query, outputs)
     near, far = scorer.shapes if rows is None else map(with_rows, scorer.shapes, rows)
     if checked.rerank is not None:
         near, far = (replace(each, dim=checked.rerank.compared_features(each.dim)) for each in (near, far))
@@ -268,7 +271,7 @@ def plan_job(
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        extra=memory_besides_ranks(checked, gallery, scorer, per_query, requested_outputs(checked)),
+        extra=held + interval_memory(checked),
         policy=policy,
     )
 
@@ -300,16 +303,17 @@ def _evaluate(
 
         per_query = most_matches(*visible) + 1
         several = [ProtocolRanks((checked.protocol, *fitting))]
-    extra = memory_besides_ranks(checked, visible[1], scorer, per_query, [*several, *outputs])
-    job = EvaluationJob(
-        *visible,
+    job = planned_job(
+        visible,
         scorer,
-        plan_for(scorer, execution, per_query, extra),
-        outputs,
+        execution,
+        [*several, *outputs],
         protocol=checked.protocol,
+        rerank=checked.rerank,
+        per_query=per_query,
         rows_are_items=checked.rows_are_items,
         joined=tuple(dict.fromkeys([*checked.joined, *(kind for kinds in fitting.values() for kind in kinds)])),
-        policy=execution.policy,
+        extra=interval_memory(checked),
     )
     if verifies(checked):
         from reid_dist.engine.threshold_passes import refuse_early, verify
@@ -336,13 +340,7 @@ def _evaluate(
     ranked_at = time.perf_counter()
     report = make_report(inputs, job, results, checked, execution, verification=verification, drawn=drawn)
     timing = watch.timing(started, (opened, planned), ranked_at)
-    rerank = None if checked.rerank is None else checked.rerank.describe()
-    expand = None
-    if checked.expand:
-        from reid_dist.stages.expansion.expansion_steps import describe_expansion
-
-        expand = describe_expansion(checked.expand)
-    return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand), ranks
+    return replace(report, timing=timing, options=recorded(options), **checked.described_stages), ranks
 
 
 def _fitting(
@@ -355,12 +353,3 @@ def _fitting(
             check_labels(query, gallery, protocol)
             found[protocol] = joined_labels(query, gallery, protocol, camids=False)
     return found
-
-
-def _without_reranking(
-    checked: CheckedOptions, given: EvaluationOptions, query: FeatureSet, gallery: FeatureSet
-) -> CheckedOptions:
-    """Options of an evaluation of headline metrics without re-ranking."""
-    protocol = checked.protocol
-    metrics = [protocol.ap_family, f"{protocol.cmc_family}@1"]
-    return CheckedOptions.of(headline_only(given, rerank=None, metrics=metrics), query, gallery)

@@ -51,7 +51,7 @@ from reid_dist.evaluation.operating_values import (
     with_intervals,
 )
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions, complete, refuse_options
-from reid_dist.evaluation.projection import extra_memory_of, most_relevant, plan_for
+from reid_dist.evaluation.projection import most_relevant, planned_job
 from reid_dist.evaluation.report_assembly import QueryCounts, described_environment, described_protocol
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Sides
@@ -62,7 +62,6 @@ from reid_dist.relevance.protocols import NOT_COUNTED
 from reid_dist.reports import Report, described_run
 from reid_dist.reports.notes import threshold_notes
 from reid_dist.reports.operating_points import OperatingPoints
-from reid_dist.stages.expansion.expansion_steps import describe_expansion
 from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
 from reid_dist.stages.reranking.rerankers import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, Role, as_feature_set
@@ -221,16 +220,6 @@ def operating_points(
     return replace(found, distance=measure.describe(), spec=spec)
 
 
-def refuse_unfit_points(
-    far: Sequence[str | float] | None,
-    fpir: Sequence[str | float] | None,
-    thresholds: Sequence[float],
-    prior: float | None,
-) -> None:
-    """Refuse points that cannot be meant, before anything is read."""
-    RequestedPoints.of(far, fpir, thresholds, prior)
-
-
 def points_of_run(
     report: Report, sides: tuple[FeatureSet, FeatureSet], options: EvaluationOptions, command: str, **points: Any
 ) -> OperatingPoints:
@@ -324,18 +313,18 @@ def _job(
         NearestNegatives(1),
         *verification_outputs(wanted.metrics(DEFAULT_FAR if wanted.far is None else wanted.far, ()), roc=False),
     )
-    extra = extra_memory_of(checked.protocol, checked.rerank, visible[1], scorer, per_query, outputs)
-    extra += held_by_queries(n_points)
-    return EvaluationJob(
-        *visible,
+    return planned_job(
+        visible,
         scorer,
-        plan_for(scorer, execution, per_query, extra),
+        execution,
         outputs,
         # Single items are compared, whatever is ranked.
         protocol=replace(checked.protocol, collapse=None),
+        rerank=checked.rerank,
+        per_query=per_query,
         rows_are_items=checked.rows_are_items,
         joined=checked.joined,
-        policy=execution.policy,
+        extra=held_by_queries(n_points),
     )
 
 
@@ -394,17 +383,9 @@ def _report(
         confidence=confidence,
         protocol=described_protocol(checked),
         distance={},
-        rerank=None if checked.rerank is None else checked.rerank.describe(),
-        expand=describe_expansion(checked.expand) if checked.expand else None,
+        **checked.described_stages,
         inputs={"query": sides[0].describe(), "gallery": sides[1].describe()},
-        options={
-            "far": wanted.far,
-            "fpir": wanted.fpir,
-            "thresholds": wanted.thresholds,
-            "prior": wanted.prior,
-            "confidence": checked.values["confidence"],
-            "seed": seed,
-        },
+        options={**asdict(wanted), "confidence": checked.values["confidence"], "seed": seed},
         environment=described_environment(execution.client, execution.policy, execution.screened),
         notes=notes,
     )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.segments import segment_offsets
+from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.outputs.output import JobSizes, Output
 from reid_dist.engine.outputs.ranks import Ranks
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from reid_dist.stages.reranking.rerankers import Reranking
 
 
-def extra_memory_of(
+def job_memory(
     protocol: Protocol,
     rerank: Reranking | None,
     gallery: LabelledSet,
@@ -44,17 +45,14 @@ def extra_memory_of(
     return held
 
 
-def memory_besides_ranks(
-    checked: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, outputs: Sequence[Output[Any]]
-) -> ExtraMemory:
-    """The same of an evaluation, with that of its intervals."""
-    held = extra_memory_of(checked.protocol, checked.rerank, gallery, scorer, per_query, outputs)
-    if draws_equal_errors(checked.metrics, checked.values["confidence"]):
-        from reid_dist.engine.outputs.impostor_distances import held_by_queries
-        from reid_dist.evaluation.verification_intervals import N_AROUND
+def interval_memory(checked: CheckedOptions) -> ExtraMemory:
+    """Memory of the intervals of an evaluation."""
+    if not draws_equal_errors(checked.metrics, checked.values["confidence"]):
+        return NO_EXTRA_MEMORY
+    from reid_dist.engine.outputs.impostor_distances import held_by_queries
+    from reid_dist.evaluation.verification_intervals import N_AROUND
 
-        held += held_by_queries(N_AROUND)
-    return held
+    return held_by_queries(N_AROUND)
 
 
 def draws_equal_errors(metrics: Sequence[Metric], level: float | None) -> bool:
@@ -113,6 +111,33 @@ def plan_for(scorer: Scorer, execution: Execution, per_query: float, extra: Extr
         chunk_rows=execution.chunk_rows,
         relevant_per_query=per_query,
         extra=extra + ExtraMemory(bytes_per_pair=scorer.bytes_per_pair),
+        policy=execution.policy,
+    )
+
+
+def planned_job(
+    visible: tuple[LabelledSet, LabelledSet],
+    scorer: Scorer,
+    execution: Execution,
+    outputs: Sequence[Output[Any]],
+    *,
+    protocol: Protocol,
+    rerank: Reranking | None,
+    per_query: float,
+    rows_are_items: bool,
+    joined: tuple[str, ...],
+    extra: ExtraMemory = NO_EXTRA_MEMORY,
+) -> EvaluationJob:
+    """A job with its plan; `extra` is memory besides that of outputs and re-ranking, `per_query` as of `plan_for`."""
+    held = job_memory(protocol, rerank, visible[1], scorer, per_query, outputs)
+    return EvaluationJob(
+        *visible,
+        scorer,
+        plan_for(scorer, execution, per_query, held + extra),
+        tuple(outputs),
+        protocol=protocol,
+        rows_are_items=rows_are_items,
+        joined=joined,
         policy=execution.policy,
     )
 

@@ -14,24 +14,16 @@ from reid_dist.reports.words import is_share
 if TYPE_CHECKING:
     from reid_dist.reports.comparison import MetricComparison
 
-Lowered = list[dict[str, Any]]
-"""Metrics, each with its values before and after, and the interval of the change."""
+Changes = list[dict[str, Any]]
+"""Metrics, each with its values before and after, the interval of the change, and what it means."""
 
 
-def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> Lowered:
+def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> Changes:
     """Metrics that drop significantly."""
     from reid_dist.reports.comparison import compare
 
     compared = compare(unranked, report, metrics=names, n_changed=0)
-    return [
-        {
-            "metric": each.name,
-            "values": [each.baseline, each.candidate],
-            "interval": [each.interval.low, each.interval.high],
-        }
-        for each in compared.metrics
-        if each.verdict == WORSE and each.interval is not None
-    ]
+    return [_change(each) for each in compared.metrics if each.verdict == WORSE and each.interval is not None]
 
 
 def stage_changes(plainer: Sequence[Report], report: Report, names: Sequence[str]) -> dict[str, Any]:
@@ -63,14 +55,13 @@ def _change(each: MetricComparison) -> dict[str, Any]:
     return {"metric": each.name, **plain({**values, "low": low, "high": high}), "verdict": each.verdict}
 
 
-def lowered_notes(points: Sequence[tuple[str, Lowered]]) -> list[Finding]:
+def lowered_notes(points: Sequence[tuple[str, Changes]]) -> list[Finding]:
     """One note for each metric that is worse at some points, which are specs with their metrics: the largest change."""
     notes = []
     for name in dict.fromkeys(each["metric"] for _, lowered in points for each in lowered):
         found = [(spec, each) for spec, lowered in points for each in lowered if each["metric"] == name]
-        spec, worst = max(found, key=lambda one: abs(one[1]["values"][1] - one[1]["values"][0]))
-        (before, after), (low, high) = worst["values"], worst["interval"]
-        values = {"before": before, "after": after, "low": low, "high": high, "is_share": is_share(name)}
+        spec, worst = max(found, key=lambda one: abs(one[1]["difference"]))
+        values = {"before": worst["baseline"], "after": worst["candidate"], "low": worst["low"], "high": worst["high"]}
         at = {"metric": name, "n_points": len(found), "n_all": len(points), "worst": spec}
-        notes.append(caution("reranking_is_worse", **at, **values))
+        notes.append(caution("reranking_is_worse", **at, **values, is_share=is_share(name)))
     return notes

@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, ForwardRef, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ForwardRef, TypeAlias, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -129,31 +129,8 @@ class StageBars(Progress):
         self._bars.advance(self._tasks[stage])
 
 
-class _Counters(Protocol):
-    """The two methods that the object of a caller needs."""
-
-    def start(self, totals: dict[str, int]) -> None: ...
-
-    def advance(self, stage: str) -> None: ...
-
-
-Shown: TypeAlias = _Counters | bool | None
-"""True for bars, False or None for nothing, or an object with `start` and `advance`, such as a `Progress`."""
-
-
-class _Forwarded(Progress):
-    """Object of a caller that has the two methods and no others."""
-
-    def __init__(self, counters: _Counters) -> None:
-        self._counters = counters
-
-    def start(self, totals: dict[str, int]) -> None:
-        """Pass the stages of a pass on."""
-        self._counters.start(totals)
-
-    def advance(self, stage: str) -> None:
-        """Pass a finished task on."""
-        self._counters.advance(stage)
+Shown: TypeAlias = Progress | bool | None
+"""True for bars, False or None for nothing, or a `Progress`."""
 
 
 @contextlib.contextmanager
@@ -166,8 +143,6 @@ def shown_progress(progress: Shown) -> Iterator[Progress]:
             yield StageBars(bars)
     elif isinstance(progress, Progress):
         yield progress
-    elif hasattr(progress, "start") and hasattr(progress, "advance"):
-        yield _Forwarded(progress)
     else:
         raise InputError(f"progress must be True, False, None or a Progress, found {type(progress).__name__}")
 

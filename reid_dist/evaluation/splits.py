@@ -60,7 +60,6 @@ from reid_dist.reports.series_report import SeriesReport
 from reid_dist.reports.split_page import render_splits, split_tables
 from reid_dist.reports.tabular.table import Table, notes_of
 from reid_dist.reports.words import published
-from reid_dist.stages.expansion.expansion_steps import describe_expansion
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.importers.row_lists import read_split_rows
@@ -485,8 +484,7 @@ def _summarise(
         draw=job.trials.description,
         options={
             "max_rank": int(checked.values["max_rank"]),
-            **({"expand": describe_expansion(checked.expand)} if checked.expand else {}),
-            **({} if checked.rerank is None else {"rerank": checked.rerank.describe()}),
+            **{name: each for name, each in checked.described_stages.items() if each is not None},
         },
         spec=job.spec,
         # The same in every split.

@@ -415,7 +415,6 @@ def run_sweep(
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with contextlib.ExitStack() as stack:
         study = stack.enter_context(begin_study(session, "points", identity, FinishedPoint, folder=mine))
-        removal = _Removal(study.folder, grid, keep and session.workspace is not None)
         near, far = stack.enter_context(study.session.visible(query, gallery))
 
         @cache
@@ -436,7 +435,9 @@ def run_sweep(
                 return FinishedPoint.of(point, replace(report, notes=notes), names, plain)
 
             points[place] = study.part(f"point-{fingerprint(point.name)[:20]}", evaluate_point)
-            removal.after(n_done)
+            if not keep or session.workspace is None:
+                following = grid.points[grid.order[n_done]] if n_done < len(grid.points) else None
+                _remove_derived(study.folder, point, following)
             if on_point is not None:
                 on_point(n_done, len(grid.points), point, points[place].row)
     ordered = [points[place].row for place in range(len(points))]
@@ -485,33 +486,19 @@ def options_at(point: Point, options: EvaluationOptions) -> EvaluationOptions:
     return headline_only(options, **chosen)
 
 
-class _Removal:
-    """Removes files that the remaining points will not read.
-
-    Stores of expanded features are as large as the sets, and there is one for every point.
-    """
-
-    def __init__(self, folder: Path, grid: Grid, keep: bool) -> None:
-        self._folder = folder
-        self._points = [grid.points[place] for place in grid.order]
-        self._keep = keep
-
-    def after(self, n_done: int) -> None:
-        """Remove files of the last point, unless the next one shares them."""
-        if self._keep:
-            return
-        done, remaining = self._points[n_done - 1], self._points[n_done:]
-        # What the steps before the last one made serves all points.
-        recipe = str(done.rerank if done.expand is None else done.expand[-1])
-        for store in self._folder.glob("expanded-*.zarr"):
-            if _recipe_of(store) in (recipe, None):
-                shutil.rmtree(store)
-        if done.rerank is not None and (not remaining or remaining[0].shared != done.shared):
-            # Neighbour lists serve all points.
-            workspace = Workspace(str(self._folder))
-            for kind in done.rerank.kept:
-                for stage in workspace.stages(kind):
-                    workspace.remove(stage)
+def _remove_derived(folder: Path, done: Point, following: Point | None) -> None:
+    """Remove files of a point that the next one does not share; stores of features are as large as the sets."""
+    # What the steps before the last one made serves all points.
+    recipe = str(done.rerank if done.expand is None else done.expand[-1])
+    for store in folder.glob("expanded-*.zarr"):
+        if _recipe_of(store) in (recipe, None):
+            shutil.rmtree(store)
+    if done.rerank is not None and (following is None or following.shared != done.shared):
+        # Neighbour lists serve all points.
+        workspace = Workspace(str(folder))
+        for kind in done.rerank.kept:
+            for stage in workspace.stages(kind):
+                workspace.remove(stage)
 
 
 def _recipe_of(store: Path) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from oracles.protocols import LIST_PROTOCOLS
 from oracles.rank_metrics import ALL_METRICS
 
 from reid_dist import FeatureSet, evaluate
@@ -13,6 +14,19 @@ from reid_dist import FeatureSet, evaluate
 CLOSE = 1e-12
 PER_QUERY = ("AP", "AP_trapezoid", "INP", "first_rank", "n_relevant")
 SCORES = ("AP", "AP_trapezoid", "INP")
+LIST_NAMES = {name: ("good" if name == "oxford" else "easy", "ok" if name == "oxford" else "hard", "junk")
+              for name in LIST_PROTOCOLS}  # fmt: skip
+
+
+def drawn_truth(protocol, n_query, n_gallery, seed, shares=(0.05, 0.1, 0.1)):
+    """Ground truth at random, with the share of rows in each list; every fifth query has nothing to find."""
+    rng = np.random.default_rng(seed)
+    truth = []
+    for number in range(n_query):
+        of_lists = (0.0, 0.0, 0.3) if number % 5 == 4 else shares
+        place = rng.choice(4, n_gallery, p=[*of_lists, 1.0 - sum(of_lists)])
+        truth.append({name: np.flatnonzero(place == i).tolist() for i, name in enumerate(LIST_NAMES[protocol])})
+    return truth
 
 
 def as_feature_set(items):
@@ -83,6 +97,17 @@ def assert_ties_agree(report, expected):
         else:
             assert found == pytest.approx([best[name], worst[name]], abs=CLOSE), name
         assert found[0] + CLOSE >= report.metrics[name] >= found[1] - CLOSE, name
+
+
+def assert_lists_agree(topk, expected):
+    """Lists by (distance, gallery row), junk included and marked."""
+    n = min(topk.index.shape[1], expected.distances.shape[1])
+    for i, row in enumerate(expected.distances):
+        order = np.lexsort((np.arange(len(row)), row))[:n]
+        assert topk.index[i].tolist() == [*order, *[-1] * (topk.index.shape[1] - n)]
+        assert topk.relevant[i, :n].tolist() == expected.relevant[i, order].tolist()
+        assert topk.junk[i, :n].tolist() == expected.junk[i, order].tolist()
+        assert np.isposinf(topk.distance[i, n:]).all()
 
 
 def summary_of(report):

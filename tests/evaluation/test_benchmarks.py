@@ -16,9 +16,8 @@ from support.noted import codes, noted, values_of
 
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
 from reid_dist.core.findings import info, warning
-from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.evaluation import benchmarked
-from reid_dist.evaluation.benchmarks import BENCHMARKS, variants
+from reid_dist.errors import InputError
+from reid_dist.evaluation.benchmarks import BENCHMARKS
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import open_job
 from reid_dist.evaluation.splits import SplitReport
@@ -235,16 +234,6 @@ def test_reports_say_whose_rules_they_follow(tmp_path) -> None:
     )
 
 
-def test_a_report_of_an_earlier_version_has_no_benchmark(tmp_path) -> None:
-    from reid_dist.reports.documents import with_digest
-
-    folder = evaluate(*sets(), distance="sqeuclidean").save(tmp_path / "out")
-    document = json.loads((folder / "report.json").read_text())
-    del document["benchmark"]
-    (folder / "report.json").write_text(json.dumps(with_digest(document)))
-    assert Report.load(folder).benchmark is None
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -415,49 +404,6 @@ def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str,
     assert {name for name in report.spec if alone.spec[name] != report.spec[name]} == {"other_codes"}
 
 
-@pytest.mark.slow
-def test_a_run_of_its_own_has_the_model_of_the_first_and_no_more(monkeypatch) -> None:
-    """It is the run of the other benchmark; codes that rank alike share one, and options of outputs are not of it."""
-    given = []
-    plain = benchmarked.evaluate_once
-    monkeypatch.setattr(
-        benchmarked, "evaluate_once", lambda *sides, **options: given.append(options) or plain(*sides, **options)
-    )
-    options = {"distance": "euclidean", "expand": "dba(k=2)+aqe(k=2)", "topk": 2, "ties": True}
-    report = evaluate(*sets(), benchmark="veri776_image_to_track", other_codes=True, **options)
-    assert [set(each) for each in given] == [{"distance", "expand", "protocol", "collapse", "metrics", "confidence"}]
-    notes = [note.values for note in noted(report, "other_code") if not note.values["shares"]]
-    for note, other in zip(notes, ("veri776", "veri776_matlab"), strict=True):
-        run = evaluate(*sets(), benchmark=other, distance="euclidean", expand="dba(k=2)+aqe(k=2)")
-        family = run.protocol["ap_family"]
-        assert note["benchmark"] == other
-        for (metric, value, _), name in zip(note["metrics"], (family, "CMC@1"), strict=True):
-            assert (metric, value) == (name, pytest.approx(run.metrics[name]))
-
-
-def test_scores_of_other_codes_are_kept_until_all_are_there(tmp_path, monkeypatch) -> None:
-    """A run that was cut short between two codes computes the second alone, and leaves nothing in the end."""
-    options = {"benchmark": "veri776_image_to_track", "other_codes": True, "distance": "sqeuclidean"}
-    expected = evaluate(*sets(), **options).notes
-    plain, scored = variants.scores_of, []
-
-    def scores_of(report, rules=None):
-        if rules is not None and len(scored) == n_allowed:
-            raise KeyboardInterrupt
-        scored.extend([] if rules is None else [rules.name])
-        return plain(report, rules)
-
-    monkeypatch.setattr(variants, "scores_of", scores_of)
-    n_allowed = 1
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(*sets(), workspace=tmp_path, **options)
-    assert [path.name for path in tmp_path.glob("codes-*/*.npz")] == ["veri776.npz"]
-    n_allowed = 2
-    assert evaluate(*sets(), workspace=tmp_path, **options).notes == expected
-    assert scored == ["market1501", "market1501_matlab"]
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_given_distances_and_jobs(tmp_path) -> None:
     """A job notes what the function notes; galleries are not drawn from given distances."""
     query, gallery = sets()
@@ -494,8 +440,3 @@ def test_sets_that_another_code_does_not_fit_have_its_command() -> None:
 def test_a_threshold_is_the_choice_of_the_user() -> None:
     with pytest.raises(InputError, match=r"'wildlife_open' reports BAKS@T=x and BAUS@T=x: .* name them with a number"):
         evaluate(*sets(), benchmark="wildlife_open")
-
-
-def test_unknown_benchmarks_are_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="unknown benchmark 'market'; did you mean 'market1501'"):
-        evaluate(*sets(), benchmark="market")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-import re
 from functools import cache
 
 import numpy as np
 import pytest
-from agreement import assert_groups, assert_pairs, assert_sizes, evaluate_items
+from agreement import assert_groups, assert_pairs, assert_sizes, drawn_truth, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import breakdowns, evaluation
-from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
-from support.reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
+from oracles.protocols import LIST_PROTOCOLS, PID_PROTOCOLS
+from support.reference import DISTANCES, ItemSet, order_is_unambiguous
 from support.sampling import examples
 from support.strategies import crowded_sets, problems, problems_for, scattered_sets
 
@@ -43,18 +42,6 @@ def crowded():
     query = query.with_features(whole[pick.integers(0, 25, 30)])
     unmatched = ItemSet(whole[5:9], np.array([900, 901, 902, 902]), np.array([0, 1, 7, 7]), np.arange(900, 904))
     return query + unmatched, gallery
-
-
-@cache
-def lists():
-    """Ground truth for `crowded`, with queries that have nothing to find."""
-    rng = np.random.default_rng(114)
-    query, gallery = crowded()
-    truth = []
-    for number in range(len(query)):
-        place = rng.choice(4, len(gallery), p=[0.0, 0.0, 0.3, 0.7] if number % 6 == 5 else [0.04, 0.05, 0.11, 0.8])
-        truth.append({name: np.flatnonzero(place == i).tolist() for i, name in enumerate(("easy", "hard", "junk"))})
-    return truth
 
 
 # -------------------------------------------------------------------------------------------------- by hand
@@ -158,32 +145,18 @@ def test_small_sets(protocol, data):
         assert table[name][-1] == report.metrics[name]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("protocol", [*CAMERA_PROTOCOLS, "no_cameras"])
-def test_a_crowded_set(protocol):
-    query, gallery = crowded()
-    metrics = [*METRICS, f"{CMC_FAMILY.get(protocol, 'CMC')}@4"]
-    found = [
-        evaluate_items(query, gallery, protocol, "sqeuclidean", metrics, breakdowns=ALL, gallery_sizes=[10, 37, 120],
-                       chunk_rows=chunk)
-        for chunk in (None, 7, 50)
-    ]  # fmt: skip
-    assert found[0].breakdowns == found[1].breakdowns == found[2].breakdowns
-    assert len({report.result_digest for report in found}) == 1
-    assert_tables(found[0], query, gallery, protocol, "sqeuclidean", [10, 37, 120])
-
-
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS[1:])
 def test_lists(protocol):
     query, gallery = crowded()
+    truth = drawn_truth(protocol, len(query), len(gallery), seed=114)
     report = evaluate_items(query, gallery, protocol, "sqeuclidean", METRICS, breakdowns=["camera", "gallery_size"],
-                            gallery_sizes=[10, 60], ground_truth=lists())  # fmt: skip
-    expected = breakdowns.by_value(query, gallery, query.camids, protocol, "sqeuclidean", METRICS, lists())
+                            gallery_sizes=[10, 60], ground_truth=truth)  # fmt: skip
+    expected = breakdowns.by_value(query, gallery, query.camids, protocol, "sqeuclidean", METRICS, truth)
     assert_groups(report.breakdowns["camera"], "camid", expected, METRICS)
     assert_sizes(
         report.breakdowns["gallery_size"],
-        lambda size: breakdowns.at_gallery_size(query, gallery, size, protocol, "sqeuclidean", METRICS, lists()),
+        lambda size: breakdowns.at_gallery_size(query, gallery, size, protocol, "sqeuclidean", METRICS, truth),
         METRICS,
     )
 
@@ -252,42 +225,6 @@ def test_texts_as_cameras_and_identities():
     assert set(named["camera_pair"]["query_camid"]) != set(named["camera_pair"]["gallery_camid"])
 
 
-@pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
-def test_texts_on_a_page(protocol):
-    """Console and page show names, and numbers where there are no names."""
-    query, gallery = crowded()
-    query, gallery = query.take(np.flatnonzero(query.camids > 1)), gallery.take(np.flatnonzero(gallery.camids < 2))
-    report = evaluate(*map(in_texts, (query, gallery)), protocol=protocol, metrics=["mAP"],
-                      breakdowns=["camera", "identity", "camera_pair"])  # fmt: skip
-    assert [set(report.breakdowns["camera_pair"][side]) for side in ("query_camid", "gallery_camid")] == [
-        {"cellar", "hall"}, {"attic", "bridge"},
-    ]  # fmt: skip
-    page, lines = report.to_html(), print_to_text(report)
-    assert re.search(r'<th scope="row"[^>]*>cellar</th>', page)
-    assert re.search(r'<th scope="col"[^>]*>attic</th>', page)
-    assert "(cellar to " in lines or "(hall to " in lines
-    assert "camid cellar" in lines or "camid hall" in lines
-    worst = report.breakdowns["identity"]
-    place = min((value, at) for at, value in enumerate(worst["mAP"]) if value is not None)[1]
-    assert worst["pid"][place] in page
-    macro = f"{100 * worst['mean_of_groups']['mAP']:.2f} %"
-    assert f"mean of groups {macro}" in lines
-    assert re.search(rf"mean of groups<.{{0,200}}{macro.replace(' %', '')}", page, re.DOTALL)
-    assert f"pid {worst['pid'][place]}" in lines
-
-
-def test_junk_among_the_texts_of_the_queries():
-    """A query of pid "-1" is a group of its own; it has no name but that."""
-    query, gallery = crowded()
-    pids = query.pids.copy()
-    pids[[3, 4]] = -1
-    query = ItemSet(query.features, pids, query.camids)
-    table = evaluate(*map(in_texts, (query, gallery)), metrics=["mAP"], breakdowns=["identity"]).breakdowns["identity"]
-    assert table["pid"][0] == "-1"
-    assert (table["n_query"][0], table["n_valid"][0], table["mAP"][0]) == (2, 0, None)
-    assert table["pid"][1:] == PEOPLE[np.unique(pids)[1:]].tolist()
-
-
 # ----------------------------------------------------------------------------------------------- gallery size
 
 
@@ -298,19 +235,6 @@ def test_sizes_as_shares():
         for sizes in ([60, 120, 240], [0.25, 0.5, 1.0])
     )
     assert by_rows.breakdowns == by_share.breakdowns
-
-
-def test_sizes_when_none_are_given():
-    query, gallery = crowded()
-    table = evaluate_items(query, gallery, breakdowns=["gallery_size"], metrics=METRICS).breakdowns["gallery_size"]
-    assert len(table["n_rows"]) > 2
-    assert table["n_rows"] == sorted(set(table["n_rows"]))
-    assert table["n_rows"][0] >= 1
-    assert table["n_rows"][-1] == len(gallery)
-    distances = "cosine"
-    assert_sizes(
-        table, lambda size: breakdowns.at_gallery_size(query, gallery, size, "market1501", distances, METRICS), METRICS
-    )
 
 
 @settings(max_examples=examples(10))
@@ -332,34 +256,6 @@ def test_distractors_never_help(problem, seed):
             assert table[name][-1] == report.metrics[name]
 
 
-@pytest.mark.slow
-def test_a_random_order_is_one_permutation():
-    """Entering one row at a time, each step adds one row for all queries: the curve of some order of entry."""
-    rng = np.random.default_rng(116)
-    n = 40
-    gallery = line(rng.permutation(n) + 1, np.where(np.arange(n) == 17, 1, 9), np.ones(n, int))
-    query = line([0], [1], [0])
-    options = {"distance": "euclidean", "metrics": ["MRR"], "breakdowns": ["gallery_size"],
-               "gallery_sizes": list(range(1, n)), "gallery_order": "random"}  # fmt: skip
-    distances = canonical_distances(query.features, gallery.features, "euclidean")[0]
-    nearer = np.flatnonzero(distances < distances[17])
-    curves = set()
-    for seed in (1, 2):
-        tables = [
-            evaluate_items(query, gallery, seed=seed, chunk_rows=chunk, **options).breakdowns["gallery_size"]
-            for chunk in (None, 1, 7)
-        ]
-        assert tables[0] == tables[1] == tables[2]
-        ranks = np.round(1 / np.array(tables[0]["MRR"])).astype(int)
-        steps = np.diff(ranks, prepend=1)
-        assert set(steps.tolist()) <= {0, 1}
-        assert steps.sum() == len(nearer)
-        curves.add(tuple(ranks.tolist()))
-    stored = evaluate_items(query, gallery, **{**options, "gallery_order": "stored"}).breakdowns["gallery_size"]
-    curves.add(tuple(np.round(1 / np.array(stored["MRR"])).astype(int).tolist()))
-    assert len(curves) == 3
-
-
 # ------------------------------------------------------------------------------------------------- invariance
 
 
@@ -370,15 +266,6 @@ def test_tables_change_nothing_else():
     assert requested.result_digest == plain.result_digest
     assert plain.breakdowns == {}
     assert requested.counts == plain.counts
-
-
-def test_tables_do_not_depend_on_other_tables():
-    query, gallery = crowded()
-    together = evaluate_items(query, gallery, metrics=METRICS, breakdowns=ALL, gallery_sizes=[10, 100]).breakdowns
-    for name in ALL:
-        sizes = {"gallery_sizes": [10, 100]} if name == "gallery_size" else {}
-        alone = evaluate_items(query, gallery, metrics=METRICS, breakdowns=[name], **sizes).breakdowns
-        assert alone == {name: together[name]}
 
 
 # -------------------------------------------------------------------------------------------------- bad input

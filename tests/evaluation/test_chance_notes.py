@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from support.noted import noted
 
-from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances, sweep_parameters
+from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
 from reid_dist.core.findings import warning
-from reid_dist.evaluation.splits import evaluate_splits
 
 QUICK = {"confidence": None}
 PER = 6
@@ -184,30 +183,3 @@ def test_where_all_kept_items_are_relevant_chance_is_perfect():
     report = evaluated(*alike)
     assert report.metrics["mAP"] == 1.0
     assert chance_notes(report) == []
-
-
-def test_splits_have_one_note():
-    query, gallery = arrays()
-    sides = [FeatureSet.from_arrays(*side) for side in (query, shuffled(gallery))]
-    report = evaluate_splits(*sides, repeats=3, per_identity=2, protocol="no_cameras", **QUICK)
-    (note,) = chance_notes(report)
-    assert (note.code, note.parts) == ("chance_level", ("split", 3, 3, 0))
-
-
-def test_sweeps_have_one_note():
-    query, gallery = arrays()
-    sides = [FeatureSet.from_arrays(*side) for side in (query, shuffled(gallery))]
-    report = sweep_parameters(*sides, expand="aqe", k="0:2", metrics=["mAP"])
-    (note,) = chance_notes(report)
-    assert (note.code, note.parts) == ("chance_level", ("point", 3, 3, 0))
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("market1501_sample.mat", {}), ("sketch_photo.mat", {}), ("veri776_sample.npz", {"protocol": "same_set"}),
-    ],
-)  # fmt: skip
-def test_real_features_are_not_noted(shared_data, name, options):
-    path = shared_data(name)
-    assert chance_notes(evaluate(path, path, **options, **QUICK)) == []

@@ -85,29 +85,6 @@ def test_one_set_with_itself():
     assert "market1501, own row junk" in rows["market1501"].same_as
 
 
-def test_a_damaged_part_of_an_interrupted_run_is_made_again(tmp_path):
-    """What the run had finished is used again, but for the damaged part, which is named."""
-    query, gallery = made_sets(2)
-    request = {"metrics": "mAP,CMC@1", "chunk_rows": 20}
-    expected = conventions(query, gallery, **request).to_dict()["rows"]
-
-    class Stops(Progress):
-        def advance(self, stage):
-            self.done = getattr(self, "done", 0) + (stage == "sweep")
-            if self.done == 6:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        conventions(query, gallery, **request, workspace=tmp_path, progress=Stops())
-    part, *others = sorted(tmp_path.glob("partials-*/*.npz"))
-    assert others
-    part.write_bytes(part.read_bytes()[:-9] + b"damage at")
-    with pytest.warns(UserWarning, match=rf"{part.name} .*: made again"):
-        again = conventions(query, gallery, **request, workspace=tmp_path)
-    assert again.to_dict()["rows"] == expected
-    assert not list(tmp_path.glob("partials-*/*.npz"))
-
-
 def test_labels_that_are_texts():
     sides = []
     for side in made_sets(6):
@@ -139,37 +116,6 @@ def test_others_under_one_name_have_the_same_values():
             protocol = compose_protocol("other", base=base, **changed) if changed else base
             again = evaluate(query, gallery, protocol=protocol, distance="euclidean", metrics="mAP")
             assert again.metrics["mAP"] == row.value
-
-
-@pytest.mark.slow
-def test_chunks_and_threads_do_not_show(monkeypatch):
-    query, gallery = made_sets(1)
-    found = set()
-    for threads, rows in ((1, None), (1, 64), (5, 13), (3, 64)):
-        monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda n=threads: n)
-        found.add(conventions(query, gallery, single_shot=True, chunk_rows=rows).result_digest)
-    assert len(found) == 1
-
-
-@pytest.mark.slow
-def test_a_cluster_gives_the_same(two_workers):
-    query, gallery = made_sets(2)
-    request = {"single_shot": True, "distances": "cosine", "also": ["k_reciprocal(k1=5,k2=2)", "float16"]}
-    here = conventions(query, gallery, **request)
-    there = conventions(query, gallery, **request, chunk_rows=16, client=two_workers)
-    assert there.to_json() == here.to_json()
-
-
-def test_one_pass_for_each_distance(monkeypatch):
-    passes = []
-
-    def counted(job, *rest):
-        passes.append(job.distance.name)
-        return run_job(job, *rest)
-
-    monkeypatch.setattr("reid_dist.evaluation.convention_passes.run_job", counted)
-    conventions(*made_sets())
-    assert passes == ["cosine", "euclidean"]
 
 
 # ---- expansions, re-rankings and treatments --------------------------------------------------------------------------
@@ -269,29 +215,6 @@ def test_a_target_finds_a_re_ranking():
     (shown,) = table.tables()
     assert all(best.name not in str(cell) for row in shown.rows for cell in row)
     assert f"--rerank '{best.name}'" in " ".join(note.text for note in shown.notes)
-
-
-@pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("name", ["market1501_sample.mat", "sketch_photo.mat", "veri776_sample.npz"])
-def test_real_features(shared_data, name):
-    """Each file gives what it was seen to hold: few valid queries, all valid, one set without cameras."""
-    path = str(shared_data(name))
-    if name.endswith(".npz"):
-        with np.load(path) as content:
-            query = gallery = FeatureSet.from_arrays(content["features"], content["pids"])
-    else:
-        query, gallery = path, path
-    table = conventions(query, gallery, single_shot=True)
-    assert_rows_are_runs(table, query, gallery)
-    names = set(rows_of(table))
-    if name == "veri776_sample.npz":
-        assert {"no_cameras", "same_set"} <= names
-        assert rows_of(table)["no_cameras"].value > rows_of(table)["same_set"].value
-    elif name == "sketch_photo.mat":
-        assert all(row.n_valid == 50 for row in table.rows)
-    else:
-        assert {row.n_valid for row in rows_of(table).values()} == {7, 9}
-        assert rows_of(table)["market1501_matlab"].value < rows_of(table)["market1501"].value
 
 
 def test_protocols_can_be_pasted_into_a_pipeline():

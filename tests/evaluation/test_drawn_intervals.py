@@ -71,14 +71,6 @@ def test_intervals_of_camera_pairs_and_gallery_sizes():
     assert "intervals" not in identities
 
 
-def test_without_confidence_breakdowns_have_no_intervals():
-    query, gallery = made_sets()
-    report = evaluate(query, gallery, breakdowns=["camera", "camera_pair", "gallery_size"], confidence=None)
-    for table in report.breakdowns.values():
-        assert "intervals" not in table
-        assert "n_identities" not in table
-
-
 def test_intervals_of_breakdowns_are_kept_and_shown(tmp_path):
     pandas = pytest.importorskip("pandas")
     query, gallery = made_sets(n_identities=12)
@@ -192,15 +184,6 @@ def test_equal_error_rates_without_an_error_and_of_one_identity():
     assert evaluate(query, gallery, metrics="EER", confidence=None).confidence is None
 
 
-@pytest.mark.slow
-def test_intervals_of_pairs_do_not_depend_on_blocks_and_workers(two_workers):
-    query, gallery = open_sets()
-    options = {"metrics": "EER,TAR@FAR=0.01,DIR@FAR=0.1"}
-    expected = evaluate(query, gallery, **options).confidence
-    assert evaluate(query, gallery, **options, chunk_rows=17).confidence == expected
-    assert evaluate(query, gallery, **options, chunk_rows=64, client=two_workers).confidence == expected
-
-
 # ---- comparison ------------------------------------------------------------------------------------------------------
 
 
@@ -233,20 +216,6 @@ def test_a_lower_equal_error_rate_is_better():
             (-found[name].interval.high, -found[name].interval.low)
         )
     assert set(compare(good, bad).worse) == set(found)
-
-
-def test_one_result_is_the_same_and_another_level_is_not_compared():
-    query, gallery = made_sets(5)
-    first, again = (evaluate(query, gallery, metrics="EER") for _ in range(2))
-    (metric,) = compare(first, again).metrics
-    assert (metric.verdict, metric.interval.low, metric.interval.high) == (SAME, 0.0, 0.0)
-    (other,) = compare(first, evaluate(query, gallery, metrics="EER", confidence=0.5), level=0.95).metrics
-    assert (other.verdict, other.interval) == (None, None)
-    assert other.untested
-    near = [FeatureSet.from_arrays(each.read(0, each.n_rows) * [[*[1.05] * 3, *[1.0] * 9]], each.pids, each.camids,
-                                   columns=each.columns) for each in (query, gallery)]  # fmt: skip
-    (little,) = compare(first, evaluate(*near, metrics="EER")).metrics
-    assert little.verdict == UNDECIDED
 
 
 def test_rates_that_rest_on_few_false_accepts_are_undecided():

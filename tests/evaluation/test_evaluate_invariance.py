@@ -8,17 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 from agreement import as_feature_set, assert_agrees, assert_same_scores, distinct_values, evaluate_items
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from oracles import evaluation
-from oracles.protocols import PID_PROTOCOLS
 from support.reference import DISTANCES, PROTOCOLS
-from support.sampling import examples
-from support.strategies import crowded_sets, problems_for, scattered_sets
+from support.strategies import crowded_sets
 from threadpoolctl import threadpool_limits
 
 from reid_dist import FeatureSet, evaluate, nearest
-from reid_dist.errors import InputError
 
 CHUNKS = (None, 1, 7, 37, 333, 10_000)
 
@@ -45,52 +40,6 @@ def test_chunks_of_a_small_set(protocol, distance):
     reports = {chunk: evaluate_items(query, gallery, protocol, distance, chunk_rows=chunk) for chunk in CHUNKS}
     assert distinct_values({chunk: report.result_digest for chunk, report in reports.items()}) == 1
     assert_agrees(reports[7], evaluation.evaluate(query, gallery, protocol, distance))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_chunks_of_thousands_of_duplicates(distance):
-    query, gallery = large_sets()
-    digests = {
-        chunk: evaluate_items(query, gallery, "market1501", distance, chunk_rows=chunk).result_digest
-        for chunk in CHUNKS
-        if chunk != 1
-    }
-    assert distinct_values(digests) == 1
-
-
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=examples(20))
-@given(data=st.data())
-def test_chunks_of_any_set(protocol, data):
-    problem = data.draw(problems_for(protocol))
-    distance = data.draw(st.sampled_from(DISTANCES))
-    chunks = [None, data.draw(st.integers(1, 40)), data.draw(st.integers(1, 40))]
-    answers = {}
-    for chunk in chunks:
-        try:
-            answer = evaluate_items(
-                problem.query, problem.gallery, protocol, distance, metrics=None, max_rank=9, chunk_rows=chunk
-            )
-        except InputError as error:
-            answers[chunk] = str(error)
-        else:
-            answers[chunk] = answer.result_digest
-    assert distinct_values(answers) == 1
-
-
-def test_digests_of_different_results_differ():
-    query, gallery = scattered_sets(20, 200, 12, seed=7)
-    digests = {
-        (distance, protocol, max_rank): evaluate_items(
-            query, gallery, protocol, distance, max_rank=max_rank
-        ).result_digest
-        for distance in ("cosine", "euclidean")
-        for protocol in ("market1501", "no_cameras")
-        for max_rank in (10, 50)
-    }
-    assert distinct_values(digests) == len(digests)
 
 
 @pytest.mark.parametrize("order", ["C", "F", "strided", "readonly"])
@@ -162,20 +111,6 @@ def test_threads_of_the_products(n_threads):
     with threadpool_limits(n_threads):
         digest = evaluate_items(query, gallery).result_digest
     assert digest == evaluate_items(query, gallery).result_digest
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.uint8, list])
-def test_how_labels_are_held(dtype):
-    query, gallery = scattered_sets(10, 80, 6, seed=77)
-
-    def held(items):
-        pids, camids = (
-            column.tolist() if dtype is list else column.astype(dtype) for column in (items.pids, items.camids)
-        )
-        return FeatureSet.from_arrays(items.features, pids, camids)
-
-    expected = evaluate_items(query, gallery, metrics=None).result_digest
-    assert evaluate(held(query), held(gallery)).result_digest == expected
 
 
 @pytest.mark.parametrize("chunk", [None, 37])

@@ -74,25 +74,6 @@ def test_cosine_does_not_depend_on_a_power_of_two_in_each_row():
     assert scaled.result_digest == evaluate_items(query, gallery).result_digest
 
 
-def test_names_of_identities_and_cameras_have_no_effect():
-    query, gallery = crowded_sets(20, 200, 8, seed=18)
-    report = evaluate_items(query, gallery)
-
-    def renamed(items):
-        pids = np.where(items.pids == -1, -1, 2**53 + 1 - items.pids)
-        return ItemSet(items.features, pids, items.camids * 1000 - 3, items.item_ids)
-
-    assert_same_scores(evaluate_items(renamed(query), renamed(gallery)), report)
-
-
-def test_no_cameras_ignores_cameras():
-    query, gallery = crowded_sets(20, 200, 8, seed=19)
-    bare = [ItemSet(items.features, items.pids) for items in (query, gallery)]
-    report = evaluate_items(*bare, "no_cameras")
-    assert_same_scores(report, evaluate_items(query, gallery, "no_cameras"))
-    assert_agrees(report, evaluation.evaluate(*bare, "no_cameras"))
-
-
 @given(problem=same_set_problems(), data=st.data())
 def test_items_of_one_set_that_disagree(problem, data):
     """Queries that are not in the gallery, and queries whose own gallery row bears another identity, or none."""
@@ -107,15 +88,3 @@ def test_items_of_one_set_that_disagree(problem, data):
     assume(order_is_unambiguous(query.features, gallery.features, distance))
     report = evaluate_or_skip(query, gallery, "same_set", distance)
     assert_agrees(report, evaluation.evaluate(query, gallery, "same_set", distance))
-
-
-def test_items_may_be_named_by_text():
-    query, gallery = crowded_sets(1, 90, 7, seed=23)
-    gallery = ItemSet(gallery.features, gallery.pids, None, np.arange(90))
-    query = gallery.take(range(60, 20, -1))
-    by_number = evaluate_items(query, gallery, "same_set")
-
-    def by_text(items):
-        return ItemSet(items.features, items.pids, None, np.array([f"image-{i:05d}.jpg" for i in items.item_ids]))
-
-    assert evaluate_items(by_text(query), by_text(gallery), "same_set").result_digest == by_number.result_digest

@@ -12,7 +12,7 @@ from oracles.evaluation import evaluate as expected_report
 from support.noted import texts_of_inputs
 from support.reference import ItemSet
 
-from reid_dist import FeatureSet, evaluate, evaluate_splits, fuse, nearest, sweep_parameters
+from reid_dist import FeatureSet, evaluate, fuse, nearest, sweep_parameters
 from reid_dist.errors import InputError
 from reid_dist.evaluation.sides import Sides, parse_model
 
@@ -76,16 +76,6 @@ def test_ranks_are_those_of_the_weighted_mean_of_cosines(weights: tuple[float, .
     np.testing.assert_allclose(np.sort(distances, axis=1), lists.distance, atol=2e-7)
 
 
-def test_items_that_are_equal_under_every_model_are_tied() -> None:
-    lists = nearest(*fused((0.3, 0.3)), k=GALLERY[0].n_rows)
-    n = GALLERY[0].n_rows
-    for row, copy in ((0, n - 2), (1, n - 1)):
-        at = np.nonzero(lists.index == row)
-        after = (at[0], at[1] + 1)
-        assert (lists.index[after] == copy).all()
-        assert (lists.distance[at] == lists.distance[after]).all()
-
-
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of both sides for every model, in chunks that do not fit each other."""
@@ -141,13 +131,6 @@ def test_report_and_comparison_name_the_models() -> None:
     other = evaluate(*fused((0.4 + 2**-53,)))
     assert report.inputs["query"]["content_digest"] != other.inputs["query"]["content_digest"]
     assert texts_of_inputs(other) == ["fused: cosine = 0.5999999999999999 memory + 0.40000000000000013 memory"]
-
-
-def test_splits_of_fused_features_are_those_of_written_ones(tmp_path: Path) -> None:
-    sides = fused((0.4,))
-    written = [each.save(tmp_path / f"{place}.zarr") for place, each in enumerate(sides)]
-    options = {"repeats": 2, "metrics": METRICS, "seed": 3}
-    assert evaluate_splits(*sides, **options).result_digest == evaluate_splits(*written, **options).result_digest
 
 
 @pytest.mark.slow

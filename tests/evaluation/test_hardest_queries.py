@@ -88,8 +88,3 @@ def test_rows_of_split_identities_are_those_of_the_whole_sets(expand: str | None
     (pair,) = found["identities"]
     assert pair["pids"] == [5, 8]
     assert near.pids[pair["queries"]].tolist() == pair["pids"]
-
-
-def test_ranks_of_groups_have_none() -> None:
-    query, gallery = sides(4)
-    assert evaluate(query, gallery, collapse="pid", protocol="no_cameras", metrics=["mAP"]).hardest == []

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from agreement import as_feature_set
+from agreement import as_feature_set, drawn_truth
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation
@@ -80,19 +80,6 @@ def crowded(n_query=30, n_gallery=160):
     return query, gallery
 
 
-@cache
-def lists_of(kind):
-    """Ground truth for `crowded`; every seventh query has no relevant item."""
-    rng = np.random.default_rng(52)
-    names = ("good", "ok", "junk") if kind == "oxford" else ("easy", "hard", "junk")
-    truth = []
-    for number in range(30):
-        shares = [0.0, 0.0, 0.2, 0.8] if number % 7 == 6 else [0.04, 0.05, 0.11, 0.8]
-        place = rng.choice(4, 160, p=shares)
-        truth.append({name: np.flatnonzero(place == i).tolist() for i, name in enumerate(names)})
-    return truth
-
-
 # -------------------------------------------------------------------------------------------------- whole lists
 
 
@@ -103,7 +90,7 @@ def test_whole_lists_agree_with_features(protocol, k):
     """To the last bit, mINP included, whether or not -1 fills the lists up."""
     query, gallery = crowded()
     names = [*METRICS, "mINP", "mAP_found@3"]
-    options = {"ground_truth": lists_of(protocol.partition("_")[0])} if protocol in LIST_PROTOCOLS else {}
+    options = {"ground_truth": drawn_truth(protocol, 30, 160, seed=52)} if protocol in LIST_PROTOCOLS else {}
     if protocol == "same_set":
         query = gallery.take(range(0, 160, 5))
     options |= {"protocol": protocol, "max_rank": 25}
@@ -169,40 +156,6 @@ def test_cut_lists(protocol, data):
         assert str(per_query["reason"][row]) in reasons
 
 
-@pytest.mark.quick_cases(7)
-@pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
-@pytest.mark.parametrize("k", [1, 7, 40, 120])
-def test_cut_lists_of_protocols_by_lists(protocol, k):
-    query, gallery = crowded()
-    truth = lists_of(protocol.partition("_")[0])
-    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", METRICS, max_rank=12, ground_truth=truth)
-    report = evaluate_items(query, gallery, k, protocol, ground_truth=truth, max_rank=12)
-    assert report.protocol["ground_truth"]["n_query"] == 30
-    for name, found in report.metrics.items():
-        assert found == pytest.approx(expected.metrics[name], abs=EXACT), name
-    for name, (low, high) in report.bounds.items():
-        assert low - EXACT <= expected.metrics[name] <= high + EXACT, name
-    for name, curve in report.curves.items():
-        whole = {**expected.curves, **expected.more_curves}[name]
-        np.testing.assert_allclose(curve, whole[: len(curve)], rtol=0, atol=EXACT, err_msg=name)
-
-
-def test_longer_lists_narrow_the_bounds():
-    """No bound widens, nothing that was exact becomes uncertain, and curves do not shorten."""
-    query, gallery = crowded()
-    before = None
-    for k in (1, 2, 5, 10, 20, 40, 80, 160):
-        report = evaluate_items(query, gallery, k)
-        ends = {**report.bounds, **{name: [found, found] for name, found in report.metrics.items()}}
-        if before is not None:
-            for name in METRICS:
-                assert before[0][name][0] <= ends[name][0] <= ends[name][1] <= before[0][name][1], (k, name)
-            for name, n_ranks in before[1].items():
-                assert len(report.curves[name]) >= n_ranks, (k, name)
-        before = ends, {name: len(curve) for name, curve in report.curves.items()}
-    assert set(report.metrics) == set(METRICS)
-
-
 def test_bounds_are_reached():
     """The best and the worst ranking that begin with the lists give just these means, by the oracle's formulas."""
     query, gallery = crowded()
@@ -225,17 +178,6 @@ def test_bounds_are_reached():
         for name, values in means.items():
             assert report.bounds[name][side] == pytest.approx(np.mean(values), abs=EXACT), (side, name)
     assert set(report.bounds) == {"mAP", "R@30", "MRR"}
-
-
-def test_invalid_queries_count_as_zero_in_bounds_too():
-    query, gallery = crowded()
-    one, other = (evaluate_items(query, gallery, 10, name) for name in ("market1501", "market1501_matlab"))
-    share = one.counts["n_valid"] / 30
-    assert share < 1
-    for name, ends in one.bounds.items():
-        assert other.bounds[name] == pytest.approx([share * end for end in ends], abs=EXACT)
-    for name, found in one.metrics.items():
-        assert other.metrics[name] == pytest.approx(share * found, abs=EXACT)
 
 
 def test_intervals_are_of_what_is_exact():
@@ -291,21 +233,6 @@ def test_lists_of_any_whole_numbers_are_one_input():
     assert changed["content_digest"] != reports[0].inputs["lists"]["content_digest"]
 
 
-def test_lists_that_a_run_has_written(tmp_path):
-    """`topk` of one evaluation is the input of another; features or labels alone, the answer is the same."""
-    query, gallery = (as_feature_set(items) for items in crowded())
-    features = evaluate(query, gallery, topk=25, metrics=METRICS, confidence=None)
-    features.save(tmp_path / "out")
-    with np.load(tmp_path / "out" / "topk.npz") as arrays:
-        again = evaluate_lists(arrays["index"], query, gallery, distance=arrays["distance"], metrics=METRICS)
-        alone = evaluate_lists(arrays["index"], *map(labels_of, crowded()), metrics=METRICS)
-    assert again.result_digest == alone.result_digest
-    for name, found in again.metrics.items():
-        assert found == features.metrics[name]
-    for name, (low, high) in again.bounds.items():
-        assert low <= features.metrics[name] <= high
-
-
 def test_a_report_of_lists_is_a_report(tmp_path, capsys):
     report = evaluate_items(*crowded(), 10, confidence=0.95)
     assert report.bounds
@@ -324,15 +251,6 @@ def test_a_report_of_lists_is_a_report(tmp_path, capsys):
         assert "lists of length 10" in text
     assert report.distance["name"] == "lists"
     assert "n_tied_positives" not in report.ties
-
-
-def test_options_without_a_request():
-    query, gallery = crowded()
-    plain = evaluate_items(query, gallery, 10)
-    requested = evaluate_items(
-        query, gallery, 10, breakdowns=[], ties=False, roc=False, topk=None, gallery_sizes=None, chunk_rows=7
-    )
-    assert requested.result_digest == plain.result_digest
 
 
 # -------------------------------------------------------------------------------------------------------- refusals

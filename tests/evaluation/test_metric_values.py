@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import ir_measures
 import numpy as np
 import pytest
 from agreement import evaluate_items
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import evaluation, rank_metrics
+from ir_measures import AP, RR, P, R, Rprec
+from oracles import evaluation, protocols, rank_metrics
 from oracles.rank_metrics import hits_of, value
 from sklearn.metrics import ndcg_score, roc_auc_score
-from support.reference import ItemSet
+from support.reference import ItemSet, canonical_distances, order_is_unambiguous
 from support.sampling import examples
-from support.strategies import crowded_sets, problems
+from support.strategies import crowded_sets, problems, scattered_sets
 
-METRICS = (
-    *("mAP", "mAP_R", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
-    *(f"CMC@{k}" for k in (1, 2, 7, 90)),
-    *(f"CMC_allshots@{k}" for k in (1, 2, 7, 90)),
-    *(
-        f"{name}@{k}"
-        for name in ("mAP", "mAP_found", "mAP_min", "P", "P_min", "R", "P_clipped", "nDCG")
-        for k in (1, 2, 5, 10, 90)
-    ),
-)
 sets_of_ranks = st.sets(st.integers(1, 40), min_size=1, max_size=12).map(sorted)
 
 
@@ -119,76 +111,6 @@ def test_values_by_hand(name, ranks, expected):
 # ------------------------------------------------------------------------------------------------- the report
 
 
-@settings(max_examples=examples(15))
-@given(ranks=sets_of_ranks)
-def test_any_list(ranks):
-    report = evaluate_list(ranks, METRICS, n=40, max_rank=45)
-    for name in METRICS:
-        assert report.metrics[name] == pytest.approx(value(name, ranks), abs=1e-12), name
-    hits = hits_of(ranks, 40)
-    assert report.curves["CMC"].tolist() == rank_metrics.walk_first_match(hits, 45)
-
-
-@settings(max_examples=examples(15))
-@given(ranks=sets_of_ranks)
-def test_all_shots_curve_of_any_list(ranks):
-    report = evaluate_items(*lines(ranks, n=40), "allshots", "euclidean", ["mAP"], max_rank=45)
-    expected = rank_metrics.walk_all_shots(hits_of(ranks, 40), 45)
-    assert report.curves["CMC_allshots"] == pytest.approx(expected, abs=1e-12)
-
-
-@settings(max_examples=examples(25))
-@given(problem=problems(kinds=("palette", "few_valued", "scaled", "constant")))
-def test_small_sets(problem):
-    expected = evaluation.evaluate(problem.query, problem.gallery, "no_cameras", "sqeuclidean", METRICS)
-    if expected is None:
-        return
-    report = evaluate_items(problem.query, problem.gallery, "no_cameras", "sqeuclidean", METRICS, max_rank=10)
-    for name in METRICS:
-        assert report.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-12), name
-    assert list(report.metrics) == list(METRICS)
-
-
-def test_several_lists():
-    rankings = [[1, 4, 5], [2, 3], [60], [6, 30, 31, 32], [7], [58, 59]]
-    report = evaluate_items(*lines(*rankings, n=60), "market1501", "euclidean", METRICS)
-    for name in METRICS:
-        expected = np.mean([value(name, ranks) for ranks in rankings])
-        assert report.metrics[name] == pytest.approx(expected, abs=1e-12), name
-    assert report.per_query["first_rank"].tolist() == [1, 2, 60, 6, 7, 58]
-
-
-@pytest.mark.slow
-def test_metrics_do_not_depend_on_other_metrics():
-    query, gallery = crowded_sets(20, 200, 9, seed=51)
-    together = evaluate_items(query, gallery, metrics=METRICS).metrics
-    assert tuple(together) == METRICS
-    for name in METRICS:
-        assert evaluate_items(query, gallery, metrics=[name], max_rank=3).metrics == {name: together[name]}
-
-
-@pytest.mark.quick_cases(18)
-@pytest.mark.parametrize("name", METRICS)
-def test_a_perfect_ranking_scores_one(name):
-    """But for what is cut at K and shared among all 90 positives: K of them have been found there."""
-    report = evaluate_list(list(range(1, 91)), [name], n=95)
-    best = int(name.partition("@")[2]) / 90 if name.startswith(("R@", "mAP@")) else 1.0
-    assert report.metrics[name] == pytest.approx(best, abs=1e-15)
-
-
-@pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab"])
-def test_curves_of_precision_and_recall(protocol):
-    query, gallery = crowded_sets(20, 200, 9, seed=52)
-    metrics = ["P@4", "R@30", "mAP"]
-    report = evaluate_items(query, gallery, protocol, "sqeuclidean", metrics, max_rank=30)
-    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", metrics, max_rank=30)
-    for name, curve in expected.more_curves.items():
-        assert report.curves[name] == pytest.approx(curve, abs=1e-12), name
-    assert report.curves["P"][3] == report.metrics["P@4"]
-    assert report.curves["R"][29] == report.metrics["R@30"]
-    assert (np.diff(report.curves["R"]) >= 0).all()
-
-
 def test_per_query_values_of_requested_metrics():
     """One value per query, NaN where it is invalid, with the mean that was reported."""
     query, gallery = crowded_sets(20, 150, 9, seed=53)
@@ -214,6 +136,51 @@ def test_columns_of_two_metrics_do_not_overwrite_each_other():
     assert added
     for name in added:
         assert both.per_query[name].tobytes() == alone[name].tobytes()
+
+
+# -------------------------------------------------------------------------------------------- trec_eval
+
+
+CUTOFFS = (1, 2, 5, 10, 50, 500)
+TREC = {
+    "mAP": AP,
+    "MRR": RR,
+    "Rprec": Rprec,
+    **{f"{name}@{k}": measure @ k for name, measure in (("mAP", AP), ("P", P), ("R", R)) for k in CUTOFFS},
+}
+
+
+def as_run(query, gallery, protocol, distance):
+    """Judgements and scores in the form of TREC, junk taken out; scores that no rounding to float32 can tie."""
+    distances = canonical_distances(query.features, gallery.features, distance)
+    relevant, junk = protocols.assign_relevance(query, gallery, protocol)
+    relevance_of, run = {}, {}
+    for i in np.flatnonzero(relevant.any(axis=1)):
+        kept = np.flatnonzero(~junk[i])
+        order = kept[np.lexsort((kept, distances[i][kept]))]
+        relevance_of[str(i)] = {str(row): int(relevant[i, row]) for row in kept}
+        run[str(i)] = {str(row): float(len(order) - place) for place, row in enumerate(order)}
+    return relevance_of, run
+
+
+def sets_for(protocol, ties):
+    """A set with or without ties, and queries from the gallery where the protocol requires it."""
+    make = crowded_sets if ties else scattered_sets
+    query, gallery = make(25, 260, 10, seed=101)
+    return (gallery.take(range(0, 260, 10)) if protocol == "same_set" else query), gallery
+
+
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras", "same_set", "no_cameras"])
+def test_trec_eval(protocol, ties):
+    query, gallery = sets_for(protocol, ties)
+    assert order_is_unambiguous(query.features, gallery.features, "cosine")
+    relevance_of, run = as_run(query, gallery, protocol, "cosine")
+    report = evaluate_items(query, gallery, protocol, "cosine", list(TREC))
+    answers = ir_measures.calc_aggregate(TREC.values(), relevance_of, run)
+    for name, measure in TREC.items():
+        assert report.metrics[name] == pytest.approx(answers[measure], abs=1e-9), name
 
 
 # -------------------------------------------------------------------------------------------- the area under the ROC

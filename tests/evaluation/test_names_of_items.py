@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from reid_dist import FeatureSet, compose_protocol, evaluate, evaluate_lists
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import DamagedStoreError
 from reid_dist.nightly.history.history_file import pack, unpack
 from reid_dist.reports import Report
 from reid_dist.reports.documents import with_digest
@@ -147,9 +146,3 @@ def test_given_lists_name_the_queries() -> None:
     query, gallery = sides()
     index = np.argsort(np.random.default_rng(1).random((N_QUERY, N_GALLERY)), axis=1)
     assert evaluate_lists(index, query, gallery, protocol="no_cameras").to_pandas()["image_path"][3] == "q/3.jpg"
-
-
-def test_lists_without_pandas(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InputError, match="pandas"):
-        report.topk.to_pandas()

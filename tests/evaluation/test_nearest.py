@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agreement import evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles.protocols import assign_relevance
-from support.reference import DISTANCES, ItemSet, order_is_unambiguous, reference_topk
+from support.reference import DISTANCES, order_is_unambiguous, reference_topk
 from support.sampling import examples
 from support.strategies import crowded_sets, problems, scattered_sets
 
@@ -61,25 +59,6 @@ def test_within_one_set(distance, data):
     check(features, features, k, distance, range(len(features)), chunk_rows=data.draw(st.sampled_from([None, 1, 5])))
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_crowded_sets(distance, dtype):
-    query, gallery = crowded_sets(30, 900, 20, seed=51, dtype=dtype)
-    assert order_is_unambiguous(query.features, gallery.features, distance)
-    check(query.features, gallery.features, 60, distance, chunk_rows=100)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_each_item_is_first_in_its_own_list(distance):
-    """Among hundreds of exact duplicates."""
-    _, items = crowded_sets(1, 800, 13, seed=52, n_distinct=7)
-    found = check(items.features, items.features, 15, distance, range(800), chunk_rows=64)
-    assert np.array_equal(found.index[:, 0], np.arange(800))
-    assert not found.distance.any()
-
-
 def test_each_item_is_first_even_where_another_one_is_no_farther():
     """Multiples of a row, whose cosine distance may be a negative last bit; and zero rows, at 1 from themselves."""
     rng = np.random.default_rng(53)
@@ -116,32 +95,6 @@ def test_more_neighbours_than_items(distance, n_gallery):
     check(gallery.features, gallery.features, 12, distance, range(n_gallery))
 
 
-@pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_rows_one_ulp_apart(distance):
-    rng = np.random.default_rng(56)
-    base = rng.integers(2**23, 2**24 - 2, 12).astype(np.float32)
-    features = base + rng.integers(-1, 2, (80, 12)).astype(np.float32)
-    assert order_is_unambiguous(features, features, distance)
-    check(features[:20], features[20:], 7, distance)
-    check(features, features, 7, distance, range(80), chunk_rows=32)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("within", [False, True])
-def test_tiles_change_nothing(distance, within):
-    query, gallery = crowded_sets(30, 600, 24, seed=57)
-    among = bare(gallery.features)
-    requested = among if within else bare(query.features)
-    answers = {
-        chunk: nearest(requested, among, k=25, distance=distance, chunk_rows=chunk)
-        for chunk in (None, 1, 7, 37, 333, 10_000)
-        if not (within and chunk == 1)
-    }
-    assert len({found.index.tobytes() + found.distance.tobytes() for found in answers.values()}) == 1
-
-
 def test_distances_are_those_of_the_pair_alone():
     """A pair has one distance, whatever rows are beside it."""
     query, gallery = scattered_sets(10, 200, 37, seed=58)
@@ -162,26 +115,3 @@ def test_duplicates_are_at_distance_zero(distance):
     assert np.array_equal(found.index[:, 0], np.arange(40))
     assert not found.distance.any()
     assert not np.signbit(found.distance).any()
-
-
-@pytest.mark.parametrize("chunk", [None, 7])
-@pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
-def test_lists_in_a_report_hold_junk_and_mark_it(protocol, chunk):
-    query, gallery = crowded_sets(15, 120, 11, seed=60)
-    topk = evaluate_items(query, gallery, protocol, topk=20, chunk_rows=chunk).topk
-    index, nearness = reference_topk(query.features, gallery.features, 20, "cosine")
-    assert np.array_equal(topk.index, index)
-    np.testing.assert_allclose(topk.distance, nearness, rtol=CLOSE, atol=CLOSE)
-    relevant, junk = assign_relevance(query, gallery, protocol)
-    assert np.array_equal(topk.junk, np.take_along_axis(junk, index, axis=1))
-    assert np.array_equal(topk.relevant, np.take_along_axis(relevant, index, axis=1))
-
-
-def test_lists_in_a_report_longer_than_the_gallery():
-    gallery = ItemSet(np.eye(3, dtype=np.float32), np.array([1, -1, 2]), np.array([1, 1, 1]))
-    query = ItemSet(np.eye(3, dtype=np.float32)[:1], np.array([1]), np.array([0]))
-    topk = evaluate_items(query, gallery, topk=5).topk
-    assert topk.index.tolist() == [[0, 1, 2, -1, -1]]
-    assert np.isposinf(topk.distance[0, 3:]).all()
-    assert topk.junk.tolist() == [[False, True, False, False, False]]
-    assert topk.relevant.tolist() == [[True, False, False, False, False]]

@@ -571,13 +571,3 @@ def test_a_chart_has_the_rates_and_intervals_of_the_table():
         assert {layer.upright for layer in chart.chart.layers if isinstance(layer, Band)} == {upright}
     plain = operating_section(operating_points(query, gallery, protocol=protocol, confidence=None).to_dict())["charts"]
     assert not any(isinstance(layer, Band) for chart in plain for layer in chart.chart.layers)
-
-
-@pytest.mark.slow
-def test_on_a_cluster(two_workers, tmp_path):
-    query, gallery = map(as_feature_set, scattered_sets(60, 900, 12, seed=5, n_pids=25))
-    here = operating_points(query, gallery, prior=0.1)
-    there = operating_points(query, gallery, prior=0.1, client=two_workers, workspace=tmp_path, chunk_rows=100)
-    assert there.result_digest == here.result_digest
-    assert_same_intervals(there, here)
-    assert isinstance(query, FeatureSet)

@@ -1,7 +1,4 @@
-"""Every protocol of identities: who is relevant, who is junk, which queries count, and what is reported.
-
-Ground-truth lists are in test_oxford.py.
-"""
+"""Every protocol against the oracle: metrics and their bounds, curves, values of queries, counts, reasons and lists."""
 
 from __future__ import annotations
 
@@ -9,24 +6,145 @@ from functools import cache
 
 import numpy as np
 import pytest
-from agreement import assert_agrees, evaluate_items
+from agreement import LIST_NAMES, assert_agrees, assert_lists_agree, assert_ties_agree, drawn_truth, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation, rank_metrics
-from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, PID_PROTOCOLS, TRAPEZOID_PROTOCOLS
-from oracles.rank_metrics import ALL_METRICS
+from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS, TRAPEZOID_PROTOCOLS
 from support.reference import DISTANCES, ItemSet, order_is_unambiguous
 from support.sampling import examples
-from support.strategies import crowded_sets, problems_for, scattered_sets
+from support.strategies import KINDS, crowded_sets, problems, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
 
-RANK_METRICS = (*ALL_METRICS, "CMC@3", "mAP@3")
+METRICS = (
+    *("mAP", "mAP_trapezoid", "mAP_R", "mINP", "MRR", "Rprec"),
+    *(f"{name}@{k}" for name in ("CMC", "CMC_allshots", "mAP", "mAP_found", "mAP_min") for k in (1, 3, 40)),
+    *(f"{name}@{k}" for name in ("P", "P_min", "P_clipped", "R", "nDCG") for k in (1, 2, 5, 90)),
+)
+SINGLE_SHOT = tuple(f"CMC_single_shot@{k}" for k in (1, 2, 5, 40))
 
 
-def family_of(protocol):
-    """The CMC family of a protocol."""
-    return CMC_FAMILY.get(protocol, "CMC")
+def metrics_of(protocol):
+    """All metrics; lists have no identities to draw from."""
+    return METRICS if protocol in LIST_PROTOCOLS else METRICS + SINGLE_SHOT
+
+
+@st.composite
+def problems_with_truth(draw, protocol, kinds):
+    """Sets that a protocol accepts, and the lists of one that goes by lists: each row in one of them or in none."""
+    if protocol in PID_PROTOCOLS:
+        return draw(problems_for(protocol, kinds=kinds)), None
+    problem = draw(problems(kinds=kinds, max_query=5, max_gallery=20))
+    rows, names = len(problem.gallery), (*LIST_NAMES[protocol], None)
+    places = [draw(st.lists(st.sampled_from(names), min_size=rows, max_size=rows)) for _ in range(len(problem.query))]
+    return problem, [
+        {name: [j for j, place in enumerate(row) if place == name] for name in LIST_NAMES[protocol]} for row in places
+    ]
+
+
+def check(query, gallery, protocol, distance, truth=None, *, max_rank=20, chunks=(None,)):
+    """All of a report agrees with the oracle, in any tiles; without a valid query, it is refused."""
+    metrics = metrics_of(protocol)
+    options = {"max_rank": max_rank, "ground_truth": truth, "ties": True}
+    expected = evaluation.evaluate(query, gallery, protocol, distance, metrics, **options)
+    if expected is None:
+        with pytest.raises(InputError, match="no query has a relevant gallery item"):
+            evaluate_items(query, gallery, protocol, distance, metrics, **options)
+        return
+    reports = [
+        evaluate_items(query, gallery, protocol, distance, metrics, topk=9, chunk_rows=chunk, **options)
+        for chunk in chunks
+    ]
+    assert len({report.result_digest for report in reports}) == 1
+    assert_agrees(reports[0], expected)
+    assert_ties_agree(reports[0], expected)
+    assert_lists_agree(reports[0].topk, expected)
+    for name, curve in expected.more_curves.items():
+        assert reports[0].curves[name] == pytest.approx(curve, abs=1e-12), name
+
+
+@pytest.mark.quick_cases(6)
+@pytest.mark.parametrize("protocol", [*PID_PROTOCOLS, *LIST_PROTOCOLS])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=examples(15))
+@given(data=st.data())
+def test_small_sets(protocol, kind, data):
+    problem, truth = data.draw(problems_with_truth(protocol, (kind,)))
+    distance = data.draw(st.sampled_from(DISTANCES))
+    assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
+    chunks = None, data.draw(st.integers(1, 40))
+    check(
+        problem.query, problem.gallery, protocol, distance, truth, max_rank=data.draw(st.integers(1, 45)), chunks=chunks
+    )
+
+
+@cache
+def crowded(dtype, dim=33):
+    """Duplicates, junk, and queries without items, or with items of their own camera alone."""
+    query, gallery = crowded_sets(30, 400, dim, seed=41, n_distinct=30, dtype=dtype)
+    unmatched = ItemSet(query.features[:3], np.array([700, 701, -1]), query.camids[:3], np.arange(900, 903))
+    own_camera_only = ItemSet(gallery.features[:4], np.full(4, 800), np.zeros(4, int), np.arange(910, 914))
+    return query + unmatched + own_camera_only.take([0, 1]), gallery + own_camera_only.take([2, 3])
+
+
+@pytest.mark.quick_cases(5)
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
+@pytest.mark.parametrize("kind", [1, 16, 33, 70, np.float32, np.float16], ids=str)
+def test_larger_sets(protocol, distance, kind):
+    """Random rows of some dimension; and rows of some type with many duplicates."""
+    query, gallery = scattered_sets(40, 400, kind, seed=kind) if isinstance(kind, int) else crowded(kind)
+    if protocol == "same_set":
+        query = gallery.take(np.random.default_rng(3).permutation(400)[:40])
+    # A fixed set whose order hangs on a last bit is a mistake in the test.
+    assert order_is_unambiguous(query.features, gallery.features, distance)
+    check(query, gallery, protocol, distance, max_rank=50, chunks=(None, 64))
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
+def test_larger_lists(protocol):
+    """Also by the walk down the list of the published code, in which junk before a position moves it up."""
+    query, gallery = crowded_sets(12, 150, 8, seed=91)
+    truth = drawn_truth(protocol, 12, 150, seed=92)
+    check(query, gallery, protocol, "cosine", truth, chunks=(None, 7))
+    expected = evaluation.evaluate(query, gallery, protocol, "cosine", ground_truth=truth)
+    metrics = ["mAP_trapezoid", "P_clipped@1", "P_clipped@5", "P_clipped@10"]
+    report = evaluate_items(query, gallery, protocol, "cosine", metrics, ground_truth=truth)
+    walks = [
+        rank_metrics.walk_revisitop(np.lexsort((np.arange(150), row)), relevant, junk, (1, 5, 10))
+        for row, relevant, junk in zip(expected.distances, expected.relevant, expected.junk, strict=True)
+        if relevant.any()
+    ]
+    assert len(walks) == 10
+    means = [np.mean([area for area, _ in walks]), *(np.mean([each[k] for _, each in walks]) for k in (1, 5, 10))]
+    assert list(report.metrics.values()) == pytest.approx(means, abs=1e-12)
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_thousands_of_duplicates(distance):
+    query, gallery = crowded_sets(25, 5000, 21, seed=4, n_distinct=9)
+    assert order_is_unambiguous(query.features, gallery.take(range(200)).features, distance)
+    expected = evaluation.evaluate(query, gallery, "market1501", distance)
+    assert_agrees(evaluate_items(query, gallery, "market1501", distance), expected)
+
+
+@pytest.mark.slow
+def test_thousands_of_queries():
+    query, gallery = crowded_sets(9000, 90, 5, seed=9, n_distinct=20)
+    assert_agrees(evaluate_items(query, gallery), evaluation.evaluate(query, gallery))
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_mixed_dtypes(distance):
+    rng = np.random.default_rng(8)
+    query, gallery = scattered_sets(10, 80, 24, seed=8)
+    query = query.with_features(query.features.astype(np.float16))
+    gallery = gallery.with_features(np.where(rng.random((80, 1)) < 0.3, gallery.features[:1], gallery.features))
+    assert order_is_unambiguous(query.features, gallery.features, distance)
+    check(query, gallery, "market1501", distance)
 
 
 # ------------------------------------------------------------------------------------------------------- by hand
@@ -52,9 +170,6 @@ BY_HAND = {
 }
 
 
-# -------------------------------------------------------------------------------------------------- reports
-
-
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 def test_one_query_by_hand(protocol):
     relevant, junk = BY_HAND[protocol]
@@ -67,61 +182,19 @@ def test_one_query_by_hand(protocol):
     assert report.metrics["mAP"] == pytest.approx(rank_metrics.average_precision(ranks), abs=1e-15)
 
 
-def check(problem, protocol, distance, **options):
-    """The report agrees with the oracle; without a valid query, it is refused."""
-    metrics = [*RANK_METRICS, f"{family_of(protocol)}@2"]
-    expected = evaluation.evaluate(problem.query, problem.gallery, protocol, distance, metrics, max_rank=20)
-    if expected is None:
-        with pytest.raises(InputError, match="no query has a relevant gallery item"):
-            evaluate_items(problem.query, problem.gallery, protocol, distance, metrics, max_rank=20, **options)
-        return
-    report = evaluate_items(problem.query, problem.gallery, protocol, distance, metrics, max_rank=20, **options)
-    assert_agrees(report, expected)
-    assert set(report.curves) >= set(expected.curves)
-
-
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-@settings(max_examples=examples(40))
-@given(data=st.data())
-def test_small_sets(protocol, data):
-    problem = data.draw(problems_for(protocol))
-    distance = data.draw(st.sampled_from(DISTANCES))
-    assume(order_is_unambiguous(problem.query.features, problem.gallery.features, distance))
-    check(problem, protocol, distance, chunk_rows=data.draw(st.sampled_from([None, 1, 3, 8])))
-
-
-@cache
-def one_set():
-    """Duplicates, junk, and queries without items, or with items of their own camera alone."""
-    query, gallery = crowded_sets(30, 400, 11, seed=41, n_distinct=30)
-    unmatched = ItemSet(query.features[:3], np.array([700, 701, -1]), query.camids[:3], np.arange(900, 903))
-    own_camera_only = ItemSet(gallery.features[:4], np.full(4, 800), np.zeros(4, int), np.arange(910, 914))
-    return query + unmatched + own_camera_only.take([0, 1]), gallery + own_camera_only.take([2, 3])
-
-
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-def test_a_crowded_set(protocol):
-    query, gallery = one_set()
-    if protocol == "same_set":
-        query = gallery.take(range(0, len(gallery), 9))
-    metrics = [*RANK_METRICS, f"{family_of(protocol)}@2"]
-    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", metrics, max_rank=5)
-    for chunk in (None, 33):
-        report = evaluate_items(query, gallery, protocol, "sqeuclidean", metrics, max_rank=5, chunk_rows=chunk)
-        assert_agrees(report, expected)
-
-
-@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
+@pytest.mark.parametrize("protocol", [*PID_PROTOCOLS, *LIST_PROTOCOLS])
 def test_default_metrics_and_curves(protocol):
     query, gallery = scattered_sets(10, 80, 6, seed=42)
     if protocol == "same_set":
         query = gallery.take(range(10))
-    family = family_of(protocol)
-    report = evaluate_items(query, gallery, protocol, metrics=None, max_rank=13)
+    family = CMC_FAMILY.get(protocol, "CMC")
+    truth = (
+        [dict(zip(LIST_NAMES[protocol], ([0, 2], [3, 4], [1]), strict=True))] * 10 if protocol in LIST_NAMES else None
+    )
+    report = evaluate_items(query, gallery, protocol, metrics=None, max_rank=13, ground_truth=truth)
     own = ["mAP_trapezoid"] if protocol in TRAPEZOID_PROTOCOLS else []
-    assert list(report.metrics) == ["mAP", "mINP", *own, *(f"{family}@{k}" for k in (1, 5, 10))]
+    clipped = [f"P_clipped@{k}" for k in (1, 5, 10)] if protocol.startswith("revisitop") else []
+    assert list(report.metrics) == ["mAP", "mINP", *own, *(f"{family}@{k}" for k in (1, 5, 10)), *clipped]
     families = {"CMC", "CMC_allshots", "CMC_single_shot"} & set(report.curves)
     assert families == {family}
     assert len(report.curves[family]) == 13
@@ -133,34 +206,16 @@ def test_default_metrics_and_curves(protocol):
     assert report.protocol["ap_family"] == ("mAP_trapezoid" if own else "mAP")
 
 
-# ------------------------------------------------------------------------------------- queries that do not count
-
-
-def test_reasons_of_every_protocol():
-    # pid 1: in another camera; pid 2: in its own camera only; pid 3: nowhere; pid -1: its namesakes are junk
-    query = ItemSet(np.eye(4, dtype=np.float32), np.array([1, 2, 3, -1]), np.zeros(4, int), np.arange(10, 14))
-    ids = np.array([0, 1, 2, 13])
-    gallery = ItemSet(np.ones((4, 4), np.float32), np.array([1, 2, 2, -1]), np.array([1, 0, 0, 1]), ids)
-    for protocol in PID_PROTOCOLS:
-        report = evaluate_items(query, gallery, protocol)
-        reasons = [str(reason) for reason in report.per_query["reason"]]
-        own_camera = "only_same_camera_positives" if protocol in CAMERA_PROTOCOLS else ""
-        assert reasons[:3] == ["", own_camera, "no_positive_in_gallery"], protocol
-        assert reasons[3] in {"all_junk", "no_positive_in_gallery"}, protocol
-        assert report.counts["n_valid"] == reasons.count("")
-        if protocol == "market1501":
-            # Row 3 is junk to every query, and rows 1 and 2 are to the second one.
-            assert report.counts["n_junk"] == 4 + 2
-        assert report.counts["n_invalid_by_reason"] == {name: reasons.count(name) for name in set(reasons) - {""}}
-
-
 # -------------------------------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
-def test_ground_truth_is_not_for_protocols_of_identities(protocol):
+@pytest.mark.parametrize("protocol", [*PID_PROTOCOLS, *LIST_PROTOCOLS])
+def test_ground_truth_of_another_kind_is_refused(protocol):
+    """Lists for a protocol of identities, and lists of the other kind, or none, for one that goes by lists."""
     query, gallery = scattered_sets(3, 20, 4, seed=44)
     if protocol == "same_set":
         query = gallery.take(range(3))
-    with pytest.raises(InputError, match=protocol):
-        evaluate_items(query, gallery, protocol, ground_truth=[{"ok": [0], "junk": []}] * 3)
+    other = {"easy": [0], "hard": [], "junk": []} if protocol == "oxford" else {"ok": [0], "junk": []}
+    for truth in [[other] * 3] + [None] * (protocol in LIST_PROTOCOLS):
+        with pytest.raises(InputError, match=protocol):
+            evaluate_items(query, gallery, protocol, ground_truth=truth)

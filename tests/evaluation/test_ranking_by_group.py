@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -16,7 +15,6 @@ from oracles.rank_metrics import average_precision, average_precision_trapezoid,
 from support.reference import canonical_distances
 from support.sampling import examples
 from support.strategies import crowded_sets, seeds, whole_numbers
-from threadpoolctl import threadpool_limits
 
 from reid_dist import (
     DistanceBlock,
@@ -26,9 +24,7 @@ from reid_dist import (
     evaluate,
     evaluate_distances,
     evaluate_lists,
-    evaluate_splits,
     reranked_distances,
-    sweep_parameters,
 )
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.metric import METRICS, RANKS, Metric
@@ -244,37 +240,6 @@ def large_sets():
     return items_of(query), items_of(gallery, **tracks)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("collapse", ["pid", "CMC:track", "track", "sorted"])
-def test_chunks_and_threads(collapse):
-    def digest(chunk_rows):
-        return evaluate(*large_sets(), collapse=collapse, chunk_rows=chunk_rows, confidence=None).result_digest
-
-    chunks = [None, 33, 500, 10_000]
-    with threadpool_limits(1):
-        one_by_one = [digest(chunk) for chunk in chunks]
-    with ThreadPoolExecutor(3) as pool:
-        together = [*pool.map(digest, chunks)]
-    assert len({*one_by_one, *together}) == 1
-
-
-# By tracks, queries have so many positives that kernels are compiled for places of two bytes.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "collapse", ["pid", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sorted", "track"))]
-)
-def test_stored_sets_in_any_chunks(tmp_path, collapse):
-    found = {evaluate(*large_sets(), collapse=collapse, confidence=None).result_digest}
-    for chunk_rows in (64, 1000):
-        sides = []
-        for name, features in zip(("query", "gallery"), large_sets(), strict=True):
-            path = str(tmp_path / f"{name}-{chunk_rows}.zarr")
-            features.save(path, chunk_rows=chunk_rows)
-            sides.append(path)
-        found.add(evaluate(*sides, collapse=collapse, chunk_rows=128, confidence=None).result_digest)
-    assert len(found) == 1
-
-
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("rerank", ["k_reciprocal(k1=5,k2=2)", "k_reciprocal(k1=5,k2=2,lambda_value=0)"])
 def test_groups_under_a_reranked_distance(rerank):
@@ -288,35 +253,7 @@ def test_groups_under_a_reranked_distance(rerank):
     assert evaluate(near, few, rerank=rerank, chunk_rows=64, **options).result_digest == given_block.result_digest
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("collapse", ["pid", "CMC:pid", "track", "sorted"])
-def test_worker_processes(two_workers, tmp_path, collapse):
-    options = {"collapse": collapse, "chunk_rows": 300, "confidence": None}
-    here = evaluate(*large_sets(), **options)
-    there = evaluate(*large_sets(), client=two_workers, workspace=tmp_path, **options)
-    assert there.result_digest == here.result_digest
-
-
 # ------------------------------------------------------------------------------------------------ splits and sweeps
-
-
-def test_splits_by_identity_rank_as_each_drawn_gallery():
-    query, gallery = crowded_sets(30, 300, 8, seed=6)
-    sets = items_of(query), items_of(gallery)
-    options = {"per_identity": 2, "per_camera": True, "repeats": 2, "metrics": ["mAP", "CMC@1", "CMC@3"]}
-    items = evaluate_splits(*sets, **options)
-    groups = evaluate_splits(*sets, collapse="CMC:pid", **options)
-    assert groups.metrics["mAP"] == items.metrics["mAP"]
-    assert groups.metrics["CMC@1"] == items.metrics["CMC@1"]
-    assert groups.metrics["CMC@3"] > items.metrics["CMC@3"]
-    assert groups.protocol["collapse"] == "CMC:pid"
-
-
-def test_a_sweep_ranks_groups_at_every_point():
-    query, gallery = crowded_sets(20, 200, 8, seed=7)
-    sets = items_of(query), items_of(gallery)
-    swept = sweep_parameters(*sets, expand="aqe", k="0:1", collapse="pid", metrics=["CMC@2"])
-    assert swept.rows[0]["metrics"]["CMC@2"] == evaluate(*sets, collapse="pid", metrics=["CMC@2"]).metrics["CMC@2"]
 
 
 # ------------------------------------------------------------------------------------------------ refusals

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 
 import reid_dist
 from reid_dist import FeatureSet, LabelledRows
-from reid_dist.reports.documents import Summarised
 
 # What is no result: arrays, and a protocol, which is an option of an evaluation.
 PLAIN = {"NDArray[np.float64]", "Float64", "Protocol"}
@@ -83,44 +81,6 @@ def test_results_are_short_in_a_console(results: dict[str, object]) -> None:
             assert re.match(rf"{kind}(: .+)?(\n|$)", text), text
         assert "array(" not in text
         assert "(name=" not in text
-
-
-class Cells(HTMLParser):
-    """The heads and cells of an HTML table; tags must be closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[list[str]] = []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.open.append(tag)
-        if tag == "tr":
-            self.found.append([])
-        if tag in ("td", "th"):
-            self.found[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open[-1] in ("td", "th"):
-            self.found[-1][-1] += data
-
-
-def test_a_notebook_shows_the_table_of_the_summary(results: dict[str, object]) -> None:
-    shown = 0
-    for result in results.values():
-        if not isinstance(result, Summarised):
-            continue
-        shown += 1
-        table, parser = result.summary(), Cells()
-        parser.feed(result._repr_html_())
-        assert parser.open == []
-        assert parser.found[0] == [column.full_head for column in table.shown]
-        names = [cells[0].text for cells in table.cells()]
-        assert [row[0] for row in parser.found[1 : 1 + len(names)]] == names
-    assert shown >= 9
 
 
 def test_values_of_tables_are_those_of_the_results(results: dict[str, object]) -> None:

@@ -200,17 +200,6 @@ def test_unknown_cameras_are_counted():
     assert of_cameras([1, -1], [1, 2, -1, -1], "no_cameras") == []
 
 
-@pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras"])
-def test_unknown_cameras_are_no_one_camera(protocol):
-    """All positives are of unknown camera, as the queries are: they count."""
-    features, pids, _ = items()
-    sides = [FeatureSet.from_arrays(rows, pids, np.full(30, -1)) for rows in (features, features[::-1] + 1)]
-    report = evaluate(*sides, protocol=protocol)
-    assert report.counts["n_valid"] == 30
-    assert report.counts["n_junk"] == 0
-    assert report.metrics["mAP"] == evaluate(*sides, protocol="no_cameras").metrics["mAP"]
-
-
 # ----------------------------------------------------------------------------------------------- repeated rows
 
 
@@ -252,16 +241,6 @@ def test_rows_that_pad_the_last_batch_are_noted_with_the_cure(by, tmp_path):
     (cured,) = ingest(stored.uri, tmp_path / "new.zarr", drop_duplicates=by)
     assert evaluate(query, cured, **options).metrics == right.metrics
     assert cured.content_digest == whole.content_digest
-
-
-def test_splits_note_repeated_rows_of_the_whole_sets():
-    features, pids, paths = items(n=60)
-    padded = np.append(np.arange(60), np.arange(4))
-    gallery = FeatureSet.from_arrays(features[padded], pids[padded], image_paths=paths[padded])
-    query = FeatureSet.from_arrays(features[:12] + 0.5, pids[:12])
-    found = evaluate_splits(query, gallery, per_identity=5, repeats=3, protocol="no_cameras", **QUICK)
-    found = values_of(found, "repeated_items")
-    assert (found["side"], found["n"], found["n_rows"]) == ("gallery", 4, 64)
 
 
 # ------------------------------------------------------------------------------------------- advice of errors
@@ -466,14 +445,6 @@ def test_one_camera_is_named_as_the_reason(protocol):
     rows = np.tile(np.arange(60), (10, 1))
     with pytest.raises(InputError, match="there is only one camera"):
         evaluate_lists(rows, as_feature_set(query), shared, protocol=protocol)
-
-
-def test_reasons_of_a_query_whose_camera_holds_the_gallery():
-    """Beside a valid query: the identity is there in the own camera alone, or not at all."""
-    gallery = ItemSet(np.eye(3, dtype=np.float32), np.array([1, 2, 2]), np.zeros(3, int))
-    query = ItemSet(np.eye(3, dtype=np.float32), np.array([1, 2, 9]), np.array([1, 0, 0]))
-    report = evaluate_items(query, gallery, "cuhk03_separate_cameras")
-    assert report.per_query["reason"].tolist() == ["", "only_same_camera_positives", "all_junk"]
 
 
 def test_several_cameras_are_no_reason_for_no_cameras():

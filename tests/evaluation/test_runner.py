@@ -122,29 +122,6 @@ def test_saving_is_prepared_while_values_are_computed(
     assert called.is_set() == is_kept
 
 
-_PREPARED = """
-import sys
-from reid_dist import Report
-report = Report.load(sys.argv[1])
-Report.prepare_save()
-before = {*sys.modules}
-report.save(sys.argv[2])
-print(*sorted({name.partition(".")[0] for name in {*sys.modules} - before}))
-print(*sorted({"jinja2", "pyarrow"} & before))
-"""
-
-
-@pytest.mark.slow
-def test_saving_imports_what_was_prepared_alone(job: PipelineJob, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    evaluate(job.query, job.gallery, topk=3).save(tmp_path / "one")
-    words = [sys.executable, "-c", _PREPARED, tmp_path / "one", tmp_path / "two"]
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True, timeout=120)
-    others, prepared_before = done.stdout.splitlines()
-    assert not {"jinja2", "pyarrow", "reid_dist"} & {*others.split()}
-    assert prepared_before == "jinja2 pyarrow"
-
-
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("resumed_by", ["the same command", None])
 @pytest.mark.parametrize("error", [RunFailedError("lost the scheduler"), KeyboardInterrupt()])

@@ -15,7 +15,6 @@ from support.passes import Count
 from support.strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.engine import graph, tasks
 from reid_dist.errors import InputError, StoreError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation import splits
 from reid_dist.evaluation.draws import Draw, draw_rows, row_numbers
@@ -39,8 +38,10 @@ def test_the_generator_is_splitmix64() -> None:
     split=st.integers(0, 5),
 )
 def test_draws_agree_with_plain_loops(pids, n_cameras, draw, split) -> None:
-    camids = np.arange(len(pids)) % n_cameras
-    assert draw_rows(pids, camids, draw, split).tolist() == drawn_by_loops(pids.tolist(), camids.tolist(), draw, split)
+    camids, known = np.arange(len(pids)) % n_cameras, np.flatnonzero(pids != -1)
+    labels = [pids[known], camids[known]] if draw.per_camera else [pids[known]]
+    found = draw_rows(labels, draw, split, known)
+    assert found.tolist() == drawn_by_loops(pids.tolist(), camids.tolist(), draw, split)
 
 
 def test_every_row_is_drawn_equally_often() -> None:
@@ -50,7 +51,7 @@ def test_every_row_is_drawn_equally_often() -> None:
     counts = np.zeros(6, int)
     together = 0
     for split in range(2000):
-        rows = draw_rows(pids, None, draw, split)
+        rows = draw_rows([pids], draw, split, np.arange(6))
         counts[rows] += 1
         together += {0, 1} <= set(rows.tolist())
     assert counts[2] == 2000
@@ -106,17 +107,6 @@ def test_each_split_is_an_evaluation_of_the_drawn_rows() -> None:
         assert math.isclose(
             report.per_split["CMC@1"][split], sum(first == 1 for _, first in oracle) / len(oracle), abs_tol=1e-12
         )
-
-
-def test_mean_and_spread() -> None:
-    query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
-    report = evaluate_splits(query, gallery, repeats=6, **OPTIONS)
-    for name, values in report.per_split.items():
-        assert len(set(values.tolist())) > 1
-        assert math.isclose(report.metrics[name], sum(values) / 6, rel_tol=1e-14)
-        variance = sum((value - sum(values) / 6) ** 2 for value in values) / 5
-        assert math.isclose(report.spread[name], math.sqrt(variance), rel_tol=1e-12)
-    assert list(report.metrics) == list(report.spread) == OPTIONS["metrics"]
 
 
 def test_the_rest_are_the_queries() -> None:
@@ -202,25 +192,6 @@ def test_one_split_has_no_spread() -> None:
     assert "one_split" in codes(report)
 
 
-def test_labels_and_half_precision_go_along(tmp_path) -> None:
-    query, gallery = sets(junk=False)
-    names = np.array([f"car {pid}" for pid in range(20)])
-    near = FeatureSet.from_arrays(query[0].astype(np.float16), names[query[1]], query[2])
-    far = FeatureSet.from_arrays(
-        gallery[0].astype(np.float16), names[gallery[1]], gallery[2], columns={"clothes": gallery[1] % 2},
-        item_ids=np.arange(260),
-    )  # fmt: skip
-    rows = drawn_by_loops(far.pids.tolist(), None, Draw(), 0)
-    drawn = FeatureSet.from_arrays(
-        gallery[0][rows].astype(np.float16), names[gallery[1][rows]], gallery[2][rows],
-        columns={"clothes": gallery[1][rows] % 2}, item_ids=np.array(rows),
-    )  # fmt: skip
-    for whole in (far, far.save(tmp_path / "far.zarr", chunk_rows=7)):
-        report = evaluate_splits(near, whole, repeats=1, **OPTIONS)
-        assert report.digests["gallery"] == [drawn.content_digest]
-        assert report.digests["result"] == [evaluate(near, drawn, **OPTIONS).result_digest]
-
-
 def test_the_file_is_the_report(tmp_path) -> None:
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
     report = evaluate_splits(query, gallery, repeats=3, per_identity=2, seed=5, **OPTIONS)
@@ -262,44 +233,6 @@ def test_the_file_is_read_back(tmp_path) -> None:
         found = SplitReport.load(where)
         assert found.to_json() == report.to_json()
         assert found.options == {"max_rank": 9}
-
-
-@pytest.mark.slow
-def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch) -> None:
-    """In the middle of a split: what is finished of its sweep is kept as well."""
-    query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
-    request = {"repeats": 4, "per_identity": 4, "chunk_rows": 16, **OPTIONS}
-    expected = evaluate_splits(query, gallery, **request)
-    real, done = graph.tile_task, []
-
-    def failing(*arguments):
-        if len(done) == n_allowed:
-            raise KeyboardInterrupt
-        done.append(1)
-        return real(*arguments)
-
-    for module in (graph, tasks):
-        monkeypatch.setattr(module, "tile_task", failing)
-    n_allowed = 10**6
-    evaluate_splits(query, gallery, **request)
-    n_tasks = len(done)
-    n_allowed = n_tasks // 2
-    done.clear()
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_splits(query, gallery, workspace=tmp_path, **request)
-    assert list(tmp_path.iterdir())
-    n_done = len(done)
-    n_allowed = 10**6
-    done.clear()
-    # Other splits use nothing of it, and leave it.
-    evaluate_splits(query, gallery, workspace=tmp_path, **(request | {"seed": 1}))
-    done.clear()
-    found = evaluate_splits(query, gallery, workspace=tmp_path, **request)
-    assert found.result_digest == expected.result_digest
-    assert (found.digests, found.counts, found.notes) == (expected.digests, expected.counts, expected.notes)
-    # What a thread had begun besides may be done twice.
-    assert n_tasks - n_done <= len(done) <= n_tasks - n_done + 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatch) -> None:

@@ -135,24 +135,6 @@ def crowded():
     return query + unmatched + own_camera_only, gallery + own_camera_only
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab", "cuhk03_separate_cameras", "no_cameras"])
-def test_a_crowded_set(protocol, distance):
-    query, gallery = crowded()
-    pairs, probes = expected_pairs(query, gallery, protocol, distance)
-    assert len(probes.non_mated) == 20
-    found = [evaluate_items(query, gallery, protocol, distance, [*TAR, "EER", *DIR], chunk_rows=chunk, roc=True)
-             for chunk in (None, 7, 100)]  # fmt: skip
-    assert len({report.result_digest for report in found}) == 1
-    assert found[0].verification == found[1].verification == found[2].verification
-    report = found[0]
-    for rate in RATES:
-        assert report.metrics[f"TAR@FAR={rate}"] == float(verification.tar_at_far(pairs, rate))
-        assert report.metrics[f"DIR@FAR={rate}"] == float(verification.dir_at_far(probes, rate))
-    assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=1e-15)
-
-
 @pytest.mark.parametrize("order", ["optimistic", "pessimistic"])
 def test_ties_at_rank_one(order):
     """DIR depends on rank 1, hence on ties; metrics of pairs do not."""
@@ -206,39 +188,6 @@ class TestOpenSet:
             gallery_places.append(1000 * number + near)
             gallery_pids.append(number + 1 if number < 4 else 500)
         return on_a_line(query_places, query_pids, 0), on_a_line(gallery_places, gallery_pids, 1)
-
-    def rate(self, *unmatched, far):
-        """DIR at a rate."""
-        query, gallery = self.sets(*unmatched)
-        name = f"DIR@FAR={far}"
-        report = evaluate_items(query, gallery, distance="euclidean", metrics=[name])
-        assert (report.verification["n_mated"], report.verification["n_non_mated"]) == (4, len(unmatched))
-        return report.metrics[name]
-
-    def test_thresholds(self):
-        assert self.rate(2.5, 3.5, far="0") == 0.5
-        assert self.rate(2.5, 3.5, far="0.49") == 0.5
-        assert self.rate(2.5, 3.5, far="0.5") == 0.75
-        assert self.rate(2.5, 3.5, far="1") == 1
-
-    def test_at_the_threshold_is_not_accepted(self):
-        assert self.rate(3, far="0") == 0.5
-
-    def test_a_probe_whose_nearest_item_is_of_another_identity_does_not_count(self):
-        query, gallery = self.sets(10)
-        near = on_a_line([0.5], [900], 1)  # before the mate of the first probe
-        report = evaluate_items(query, gallery + near, distance="euclidean", metrics=["DIR@FAR=0"])
-        assert report.metrics["DIR@FAR=0"] == 0.75
-
-    def test_a_tie_is_settled_by_gallery_row(self):
-        query, gallery = self.sets(10)
-        tied = on_a_line([1], [900], 1)
-        assert evaluate_items(query, gallery + tied, distance="euclidean", metrics=["DIR@FAR=0"]).metrics == {
-            "DIR@FAR=0": 1.0
-        }
-        assert evaluate_items(query, tied + gallery, distance="euclidean", metrics=["DIR@FAR=0"]).metrics == {
-            "DIR@FAR=0": 0.75
-        }
 
     def test_non_mated_probes(self):
         """A query with items of its own camera alone is neither mated nor non-mated, and junk is no nearest item."""
@@ -316,18 +265,6 @@ def test_the_curve_of_small_sets(data):
     assume(pairs.impostor)
     report = evaluate_items(problem.query, problem.gallery, "no_cameras", distance, ["mAP"], roc=True)
     check_curve(report, pairs)
-
-
-@pytest.mark.slow
-def test_the_curve_of_a_crowded_set():
-    query, gallery = crowded()
-    pairs, _ = expected_pairs(query, gallery, "market1501", "sqeuclidean")
-    report = evaluate_items(query, gallery, "market1501", "sqeuclidean", ["TAR@FAR=0.01"], roc=True, chunk_rows=50)
-    check_curve(report, pairs)
-    # The points are spaced evenly in the logarithm.
-    far = report.curves["ROC_FAR"]
-    steps = np.diff(np.log10(far[far > 0]))
-    assert steps == pytest.approx(np.full(len(steps), steps[0]), rel=1e-6)
 
 
 def test_the_curve_is_there_on_request_only():

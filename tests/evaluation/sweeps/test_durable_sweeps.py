@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
-import sys
-import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -78,71 +72,6 @@ def test_a_run_goes_on_where_another_was_cut_short(
     assert again.result_digest == expected.result_digest
     assert (again.ties, again.breakdowns) == (expected.ties, expected.breakdowns)
     assert not finished(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = sets()
-    real = tasks.tile_task
-
-    def failing(*arguments: Any) -> Any:
-        if finished(tmp_path):
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(tasks, "tile_task", failing)
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(*pair, workspace=tmp_path, **EVERYTHING)
-    monkeypatch.setattr(tasks, "tile_task", real)
-    part = finished(tmp_path)[0]
-    content = bytearray(part.read_bytes())
-    # In the middle of an array: some fields of an archive, such as the date of a member, carry nothing.
-    with zipfile.ZipFile(part) as archive:
-        largest = max(archive.infolist(), key=lambda member: member.compress_size)
-    content[largest.header_offset + largest.compress_size // 2] ^= 1
-    part.write_bytes(content)
-    with pytest.warns(UserWarning, match=rf"{part.stem}\.npz is damaged .*: made again"):
-        found = evaluate(*pair, workspace=tmp_path, **EVERYTHING)
-    assert found.result_digest == evaluate(*pair, **EVERYTHING).result_digest
-    assert not finished(tmp_path)
-
-
-_RUN = [sys.executable, "-m", "reid_dist.cli", "evaluate", "query.zarr", "gallery.zarr", "--json", "--output", "out"]
-
-
-@pytest.mark.slow
-def test_a_killed_command_resumes_and_redoes_nothing_that_was_done(tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    for name, n in (("query", 3000), ("gallery", 60_000)):
-        features = rng.standard_normal((n, 256)).astype(np.float32)
-        labels = rng.integers(0, 3000, n), rng.integers(0, 4, n)
-        FeatureSet.from_arrays(features, *labels).save(tmp_path / f"{name}.zarr", chunk_rows=2000)
-    words = [*_RUN, "--cluster", "threads.yaml"]
-    (tmp_path / "threads.yaml").write_text("kind: threads\n")
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        deadline = time.monotonic() + 120
-        while not finished(tmp_path / "out" / "workspace") and time.monotonic() < deadline:
-            assert running.poll() is None, "it was done before it could be killed"
-            time.sleep(0.005)
-        running.send_signal(signal.SIGKILL)
-    left = finished(tmp_path / "out" / "workspace")
-    assert left
-    assert not (tmp_path / "out" / "report.json").exists()
-    refused = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert refused.returncode == 2
-    done = subprocess.run([*words, "--resume"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
-    last = [line for line in done.stderr.splitlines() if line.startswith("tiles of the gallery")][-1]
-    n_tasks = int(last.split("/")[1].split()[0])
-    expected = evaluate(*(FeatureSet.open(tmp_path / f"{name}.zarr") for name in ("query", "gallery")))
-    document = json.loads(done.stdout)
-    assert document["result_digest"] == expected.result_digest
-    assert not finished(tmp_path / "out" / "workspace")
-    whole = subprocess.run(
-        [*words[:-3], "fresh", *words[-2:]], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
-    )
-    all_tasks = [line for line in whole.stderr.splitlines() if line.startswith("tiles of the gallery")][-1]
-    assert n_tasks == int(all_tasks.split("/")[1].split()[0]) - len(left)
-    assert (tmp_path / "out" / "report.json").exists()
 
 
 def test_values_come_back_as_they_went() -> None:

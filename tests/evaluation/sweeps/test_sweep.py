@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from support.local_workers import started
 from support.noted import codes, values_of
 from support.passes import Count
 from support.strategies import crowded_sets, scattered_sets
@@ -34,23 +33,6 @@ def separate(query, gallery, row, metrics=METRICS, **options):
     """The evaluation of one point by itself."""
     name = {"rerank" if row["name"].split("(")[0] in RERANKERS else "expand": row["name"]}
     return evaluate(query, gallery, metrics=metrics, confidence=None, **name, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("expand", "axes"),
-    [
-        ("camera_norm", {"ridge": "0.001,0.1", "least_rows": "1,400"}),
-        ("camera_norm(operation=centre)+whiten", {"dim": [2, 10]}),
-        ("gcr(k1=4,beta1=0.5,rounds=1)", {"scale": "0,0.4", "symmetric": "false,true"}),
-    ],
-)
-def test_every_point_of_a_map_or_graph_is_its_evaluation(expand, axes):
-    query, gallery = sets()
-    report = sweep_parameters(query, gallery, expand=expand, metrics=METRICS, **axes)
-    assert len(report.rows) == math.prod(len(values) for values in report.parameters.values())
-    for row in report.rows:
-        assert row["digest"] == separate(query, gallery, row).result_digest
 
 
 @pytest.mark.slow
@@ -290,19 +272,6 @@ def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_worker_processes_give_the_same_result(tmp_path):
-    query, gallery = sets()
-    grid = {"expand": "alpha_qe", "k": "0:3", "alpha": "0,2"}
-    expected = sweep_parameters(query, gallery, **grid)
-    with started(2, tmp_path / "workers") as client:
-        count = Count()
-        found = sweep_parameters(query, gallery, client=client, workspace=tmp_path, progress=count, keep=False, **grid)
-    assert found.result_digest == expected.result_digest
-    assert count.list_sweeps == 1
-    assert found.inputs == expected.inputs
-
-
 # --------------------------------------------------------------------------------------------------------- refusals
 
 
@@ -341,18 +310,6 @@ def test_thresholds_under_re_ranking_are_refused():
 
 
 # ------------------------------------------------------------------------------------------------------- the report
-
-
-@pytest.mark.slow
-def test_the_best_point_of_each_metric():
-    query, gallery = map(labelled, scattered_sets(20, 90, 8, seed=43, spread=2.0))
-    report = sweep_parameters(query, gallery, expand="alpha_qe", k="0:5", alpha="0,3", metrics=["mAP", "EER"])
-    for name, best in (("mAP", max), ("EER", min)):
-        values = report.values(name).tolist()
-        row = values.index(best(values))
-        assert report.best[name] == {
-            "row": row, "value": values[row], "parameters": report.rows[row]["parameters"],
-        }  # fmt: skip
 
 
 def made(values, **more):
@@ -419,29 +376,6 @@ def test_the_document_is_complete(tmp_path):
         report.save(tmp_path / "out")
 
 
-@pytest.mark.slow
-def test_a_point_in_the_place_of_another_is_evaluated_again(tmp_path):
-    """Finished points that changed places while the sweep was stopped."""
-    query, gallery = sets()
-    request = {"expand": "aqe", "k": "0:3", "workspace": tmp_path}
-    expected = sweep_parameters(query, gallery, **{**request, "workspace": None})
-
-    def stopping(done, *_):
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sweep_parameters(query, gallery, **request, on_point=stopping)
-    first, second, _ = sorted(tmp_path.glob("points-*/point-*.npz"))
-    swapped = first.read_bytes(), second.read_bytes()
-    first.write_bytes(swapped[1])
-    second.write_bytes(swapped[0])
-    with pytest.warns(UserWarning, match=r"point-.*\.npz is another part .*: made again") as caught:
-        found = sweep_parameters(query, gallery, **request)
-    assert len(caught) == 2
-    assert found.result_digest == expected.result_digest
-
-
 def test_a_grid_by_name_is_that_of_the_keywords():
     query, gallery = sets()
     expected = sweep_parameters(query, gallery, rerank="k_reciprocal(k2=2)", k1=[4, 5], lambda_value="0.3")
@@ -463,14 +397,3 @@ def test_a_grid_takes_parameters_without_a_keyword():
         report = evaluate(query, gallery, expand=f"camera_norm(operation={row['parameters']['operation']})")
         assert row["metrics"]["mAP"] == report.metrics["mAP"]
     assert len({row["digest"] for row in found.rows}) == 2
-
-
-def test_points_that_differ_in_the_last_bit_are_two(tmp_path):
-    """Of a sweep, of its parts and of its spec."""
-    query, gallery = sets()
-    values = [1.2345671, float(np.nextafter(1.2345671, 2))]
-    found = sweep_parameters(query, gallery, expand="alpha_qe(k=3)", alpha=values, workspace=tmp_path)
-    assert len({row["name"] for row in found.rows}) == 2
-    assert found.spec["parameters"] == {"alpha": values}
-    digests = [evaluate(query, gallery, expand=row["name"]).spec["expand"] for row in found.rows]
-    assert digests == [row["name"] for row in found.rows]

@@ -6,7 +6,6 @@ import math
 import re
 
 import pytest
-from support.browser import assert_no_page_overflows, needs_browser
 from support.pages import Page, assert_link_stays
 
 from reid_dist.core.findings import info
@@ -60,14 +59,11 @@ REPORTS = {
     "many lines": grid(n_lines=40, n_points=4),
     "five hundred points": grid(n_lines=1, n_points=500),
     "one point": report({"k": [3]}, [0.5]),
-    "one k": report({"k": [3], "alpha": [0.0, 1.0, 3.0]}, [0.5, 0.6, 0.4]),
     "names": report({"variant": ["zhong", "faiss_k1", "paper"]}, [0.5, 0.6, 0.4]),
     "names beside lines": report(
         {"k1": [10, 20], "k2": [1, 6], "lambda_value": [0.0, 0.3], "variant": ["zhong", "zhong_d4"]},
         [0.5 + 0.01 * number for number in range(16)],
     ),
-    "level": report({"k": range(5)}, [0.25] * 5),
-    "all is found": report({"k": range(5)}, [1.0] * 5),
     "nothing is found": report({"k": range(5)}, [0.0] * 5),
     "gaps": report({"k": range(5)}, [0.4, math.nan, 0.5, 0.45, math.nan]),
     "no values": report({"k": range(3)}, [math.nan] * 3),
@@ -96,10 +92,6 @@ def test_the_page_is_whole_and_fetches_nothing(made):
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {each["aria-labelledby"] for _, each in page.tags if "aria-labelledby" in each} <= set(ids)
-
-
-def test_texts_from_outside_are_escaped(made):
-    text = made.to_html()
     assert "<b>someone" not in text
     assert "query&lt;&amp;&gt;.zarr" in text
     assert "a note &amp; more" in text
@@ -184,20 +176,3 @@ def test_the_page_describes_the_inputs():
         assert text in words, text
     assert REPORTS["three lines"].result_digest in words
     assert all(row["digest"] in words for row in REPORTS["three lines"].rows)
-
-
-@pytest.mark.slow
-@needs_browser
-def test_no_page_overflows(tmp_path):
-    """Also with long unbroken texts and wide tables."""
-    long = "unbroken" * 30
-    wide = report(
-        {"k1": [10, 20], "k2": [1, 6], "lambda_value": [0.0, 0.3], "variant": ["zhong", "zhong_d4"]},
-        [0.5 + 0.01 * number for number in range(16)],
-        metrics=[f"CMC_single_shot@{k}" for k in range(1, 16)],
-        notes=[long],
-        inputs={side: {"uri": long, "content_digest": long} for side in ("query", "gallery")},
-        method={"name": long, "fixed": {}},
-    )
-    pages = [each.to_html() for each in (REPORTS["one line"], REPORTS["names beside lines"], wide)]
-    assert_no_page_overflows(pages, (320, 360, 600, 1200), tmp_path)
