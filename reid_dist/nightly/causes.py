@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from reid_dist.core.formatting import shortened
 from reid_dist.core.nested import ABSENT, PROSE, differing_fields
-from reid_dist.nightly.history.history_values import DONE, Difference, Entry, Run
+from reid_dist.nightly.history.history_values import Difference, Entry, Run, State
 from reid_dist.reports.words import scalar
 
 INPUTS: Final = "inputs"
@@ -18,9 +18,6 @@ JOB: Final = "job"
 LABELS: Final = "labels"
 VERSION: Final = "version"
 MACHINE: Final = "machine"
-
-LETTERS: Final[Mapping[str, str]] = {INPUTS: "I", JOB: "J", LABELS: "L", VERSION: "V", MACHINE: "M"}
-"""Letter on a chart by kind."""
 
 # Fields of the environment that describe the machine.  The host name alone is no cause: it differs with every pod.
 _MACHINE: Final = ("platform", "cpu", "cores")
@@ -34,12 +31,17 @@ _LONGEST: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One difference: its kind of `LETTERS`, the name of the field, and its values as text."""
+    """One difference: its kind, the name of the field, and its values as text."""
 
     kind: str
     field: str
     before: str
     after: str
+
+
+def letter_of(kind: str) -> str:
+    """Return the letter of a kind on a chart."""
+    return kind[0].upper()
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
@@ -79,7 +81,7 @@ def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | N
 
 def done_before(entry: Entry, earlier: Sequence[Run]) -> list[tuple[Run, Entry]]:
     """Return the earlier runs, oldest first, in which the job of an entry was done, with the entry there."""
-    return [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == DONE]
+    return [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == State.DONE]
 
 
 def changes_every_night(entry: Entry, earlier: Sequence[Run]) -> bool:
@@ -131,7 +133,7 @@ class PastEntry:
     def letters(self) -> str:
         """Letters of the kinds of changes, each once."""
         kinds = {cause.kind for cause in self.changes}
-        return "".join(letter for kind, letter in LETTERS.items() if kind in kinds)
+        return "".join(letter_of(kind) for kind in (INPUTS, JOB, LABELS, VERSION, MACHINE) if kind in kinds)
 
 
 def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
@@ -142,7 +144,7 @@ def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
         entry = run.entry(name)
         if entry is None and not found:
             continue
-        done = entry is not None and entry.state == DONE
+        done = entry is not None and entry.state == State.DONE
         found.append(PastEntry(run, entry, tuple(causes(before, entry)) if done and before and entry else ()))
         before = entry if done else before
     return found
