@@ -6,6 +6,7 @@ import itertools
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from reid_dist.core.formatting import shortened
@@ -13,11 +14,21 @@ from reid_dist.core.nested import ABSENT, PROSE, differing_fields
 from reid_dist.nightly.history.history_values import Difference, Entry, Run, State
 from reid_dist.reports.words import scalar
 
-INPUTS: Final = "inputs"
-JOB: Final = "job"
-LABELS: Final = "labels"
-VERSION: Final = "version"
-MACHINE: Final = "machine"
+
+class CauseKind(StrEnum):
+    """What differs between two nights; the initials are letters on a chart."""
+
+    INPUTS = "inputs"
+    JOB = "job"
+    LABELS = "labels"
+    VERSION = "version"
+    MACHINE = "machine"
+
+    @property
+    def letter(self) -> str:
+        """Letter on a chart."""
+        return self[0].upper()
+
 
 # Fields of the environment that describe the machine.  The host name alone is no cause: it differs with every pod.
 _MACHINE: Final = ("platform", "cpu", "cores")
@@ -33,15 +44,10 @@ _LONGEST: Final = 100
 class Cause:
     """One difference: its kind, the name of the field, and its values as text."""
 
-    kind: str
+    kind: CauseKind
     field: str
     before: str
     after: str
-
-
-def letter_of(kind: str) -> str:
-    """Return the letter of a kind on a chart."""
-    return kind[0].upper()
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
@@ -104,14 +110,14 @@ def causes(before: Entry, after: Entry) -> Iterator[Cause]:
     """Yield all differences of two entries of one job that a result may depend on, by kind."""
     # Digests decide: a store may move, and a description may be reworded.
     if before.input_digest != after.input_digest:
-        found = list(_causes(INPUTS, before.inputs, after.inputs))
-        yield from found or [_digests(INPUTS, before.input_digest, after.input_digest)]
+        found = list(_causes(CauseKind.INPUTS, before.inputs, after.inputs))
+        yield from found or [_digests(CauseKind.INPUTS, before.input_digest, after.input_digest)]
     if before.job_digest != after.job_digest:
-        found = list(_causes(JOB, before.conventions, after.conventions))
-        yield from found or [_digests(JOB, before.job_digest, after.job_digest)]
-    yield from _causes(LABELS, before.labels, after.labels)
-    yield from _causes(VERSION, *(_versions(entry) for entry in (before, after)))
-    yield from _causes(MACHINE, *(_machine(entry) for entry in (before, after)))
+        found = list(_causes(CauseKind.JOB, before.conventions, after.conventions))
+        yield from found or [_digests(CauseKind.JOB, before.job_digest, after.job_digest)]
+    yield from _causes(CauseKind.LABELS, before.labels, after.labels)
+    yield from _causes(CauseKind.VERSION, *(_versions(entry) for entry in (before, after)))
+    yield from _causes(CauseKind.MACHINE, *(_machine(entry) for entry in (before, after)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class PastEntry:
     def letters(self) -> str:
         """Letters of the kinds of changes, each once."""
         kinds = {cause.kind for cause in self.changes}
-        return "".join(letter_of(kind) for kind in (INPUTS, JOB, LABELS, VERSION, MACHINE) if kind in kinds)
+        return "".join(kind.letter for kind in CauseKind if kind in kinds)
 
 
 def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
@@ -159,17 +165,17 @@ def _machine(entry: Entry) -> dict[str, Any]:
     return named | {name: value for name, value in entry.machine.items() if name != _HOST}
 
 
-def _causes(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
+def _causes(kind: CauseKind, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
     for name, near, far in differing(before, after):
         if not _is_prose(name):
             yield _cause(kind, name, near, far)
 
 
-def _digests(kind: str, before: str, after: str) -> Cause:
+def _digests(kind: CauseKind, before: str, after: str) -> Cause:
     return _cause(kind, "", before or ABSENT, after or ABSENT)
 
 
-def _cause(kind: str, name: str, near: str, far: str) -> Cause:
+def _cause(kind: CauseKind, name: str, near: str, far: str) -> Cause:
     cut = brief(near), brief(far)
     # In full where the shortened texts are equal.
     return Cause(kind, name, *(cut if cut[0] != cut[1] else (near, far)))

@@ -24,7 +24,7 @@ from reid_dist.nightly.history.export import finding_document
 from reid_dist.nightly.history.history_values import Entry, Estimate, Run, State
 from reid_dist.nightly.night_tables import summary_table
 from reid_dist.nightly.outcomes import outcome, outcome_counts, removed_jobs, streak
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report_files import refuse_uri, write_together
 from reid_dist.reports.tabular.markup import markdown, markdown_link, markdown_text

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from reid_dist.core.formatting import duration, first_few, shortened, upper_first
 from reid_dist.nightly import wording
-from reid_dist.nightly.causes import PastEntry, letter_of
+from reid_dist.nightly.causes import PastEntry
 from reid_dist.nightly.history.history_values import Change, Entry, Estimate, Outcome, Run, State
 from reid_dist.nightly.outcomes import outcome, ranked, removed_jobs, streak
 from reid_dist.reports.tabular.table import (
@@ -191,7 +191,7 @@ def changes_table(past: Sequence[PastEntry]) -> Table:
         for kind, meaning in wording.KINDS.items():
             texts = [wording.cause_text(cause) for cause in each.changes if cause.kind == kind]
             if texts:
-                mark = f"{letter_of(kind)} {meaning}"
+                mark = f"{kind.letter} {meaning}"
                 rows.append([f"{each.run.number}", wording.when(each.run.started), mark, first_few(texts, 6, "; ")])
     left = len(rows) - _MOST_CHANGES
     return Table(

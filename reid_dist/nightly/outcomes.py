@@ -10,10 +10,6 @@ from typing import Final
 from reid_dist.errors import ExitCode
 from reid_dist.nightly.history.history_values import Entry, Finding, Outcome, Run, State
 
-INTERRUPTED: Final = "the night was interrupted"
-"""Reason of skipped entries of a night that was interrupted."""
-
-
 _EXIT_CODES: Final = {
     Outcome.FAILED: ExitCode.FAILED,
     Outcome.UNPREPARED: ExitCode.FAILED,

@@ -41,7 +41,7 @@ from reid_dist.nightly.history.history_values import (
     reports_folder,
 )
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
-from reid_dist.nightly.outcomes import INTERRUPTED, exit_code_of
+from reid_dist.nightly.outcomes import exit_code_of
 from reid_dist.nightly.preparation import Preparations
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.nightly.wording import finding_text
@@ -187,7 +187,7 @@ class _Night:
                     left_out = f"the time budget of {self.suite.hours:g} h was spent"
                 except KeyboardInterrupt:
                     # Finished jobs stay, and the page shows which ones are missing.
-                    left_out, interrupted = INTERRUPTED, True
+                    left_out, interrupted = "the night was interrupted", True
                     signals.acknowledge("jobs that had ended are in the history and on its page")
                 if left_out:
                     # Also an evaluated job that was not gated: it must not become a baseline.

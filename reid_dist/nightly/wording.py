@@ -14,12 +14,8 @@ from typing import Any, Final, NamedTuple
 from reid_dist.core.formatting import byte_size, counted, duration, first_few, shortened, upper_first
 from reid_dist.errors import ExitCode
 from reid_dist.nightly.causes import (
-    INPUTS,
-    JOB,
-    LABELS,
-    MACHINE,
-    VERSION,
     Cause,
+    CauseKind,
     brief,
     causes,
     changes_every_night,
@@ -60,11 +56,11 @@ COSTS: Final = {"seconds": "time", "peak_bytes": "peak memory"}
 """Names of the quantities that are no metrics."""
 
 KINDS: Final = {
-    INPUTS: "content of the inputs",
-    JOB: "definition of the job",
-    LABELS: "labels in the suite",
-    VERSION: "version or commit",
-    MACHINE: "machine",
+    CauseKind.INPUTS: "content of the inputs",
+    CauseKind.JOB: "definition of the job",
+    CauseKind.LABELS: "labels in the suite",
+    CauseKind.VERSION: "version or commit",
+    CauseKind.MACHINE: "machine",
 }
 """Description of a kind of cause."""
 
@@ -627,7 +623,9 @@ def _quiet(run: Run, earlier: Sequence[Run]) -> str:
     return " ".join(f"{part}." for part in (features, detected) if part) or unchanged
 
 
-def causes_texts(before: Entry, entry: Entry, earlier: Sequence[Run], *, short: bool = False) -> list[tuple[str, str]]:
+def causes_texts(
+    before: Entry, entry: Entry, earlier: Sequence[Run], *, short: bool = False
+) -> list[tuple[CauseKind, str]]:
     """Return pairs of a kind and a difference since an earlier night; `short` sums up those of the inputs.
 
     Inputs that change every night are always summed up.
@@ -635,10 +633,10 @@ def causes_texts(before: Entry, entry: Entry, earlier: Sequence[Run], *, short: 
     found = list(causes(before, entry))
     every = changes_every_night(entry, earlier)
     texts = [(each.kind, cause_text(each)) for each in found]
-    if not (short or every) or not any(each.kind == INPUTS for each in found):
+    if not (short or every) or not any(each.kind == CauseKind.INPUTS for each in found):
         return texts
     features = "features (as every night)" if every else "features"
-    return [(INPUTS, features), *(each for each in texts if each[0] != INPUTS)]
+    return [(CauseKind.INPUTS, features), *(each for each in texts if each[0] != CauseKind.INPUTS)]
 
 
 def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.delivery import summary_markdown
 from reid_dist.nightly.history.history_values import PREPARATION, Change, Code, Entry, Finding, Outcome, Run, State
 from reid_dist.nightly.outcomes import outcome
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.nightly.wording import exit_meaning, finding_text, headline, sign_of_finding
 
 GOLDEN = Path(__file__).parent / "golden" / "night.txt"

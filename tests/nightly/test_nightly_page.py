@@ -14,7 +14,7 @@ from reid_dist.nightly.delivery import summary_markdown
 from reid_dist.nightly.history.history_values import PREPARATION, Code, Estimate, Finding, Outcome, Run, State
 from reid_dist.nightly.night_tables import changes_table, lost_tables, metrics_table, nights_table
 from reid_dist.nightly.outcomes import Streak, outcome, outcome_counts, ranked, streak
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.nightly.wording import (
     KINDS,
     SIGNS,

@@ -20,7 +20,7 @@ from support.browser import (
     screenshot,
 )
 
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.document import render_nights
 
 pytestmark = needs_browser
 

@@ -17,7 +17,7 @@ from reid_dist.nightly.delivery import verdict_document
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import Code, Run, State
 from reid_dist.nightly.outcomes import outcome
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.nightly.suite import Preparation, read_suite
 
 JOBS: dict[str, Any] = {"plain": {}, "other": {"max_rank": 9}}

@@ -14,7 +14,7 @@ from typing import Any, Final
 from reid_dist.core import formatting
 from reid_dist.core.credentials import without_controls
 from reid_dist.nightly import night_tables, wording
-from reid_dist.nightly.causes import PastEntry, brief, compared_with, letter_of, past_entries
+from reid_dist.nightly.causes import PastEntry, brief, compared_with, past_entries
 from reid_dist.nightly.history.history_values import Entry, Estimate, Finding, Outcome, Run, State
 from reid_dist.nightly.outcomes import (
     outcome,
@@ -61,7 +61,7 @@ def _content(runs: Sequence[Run]) -> dict[str, Any]:
         ),
         "jobs": [_job(numbers[entry.name], entry, runs) for entry in ranked(today)],
         "legend": [wording.SIGNS[name] for name in Outcome],
-        "kinds": [(letter_of(kind), meaning) for kind, meaning in wording.KINDS.items()],
+        "kinds": [(kind.letter, meaning) for kind, meaning in wording.KINDS.items()],
         "n_earlier": len(earlier),
         "run": today,
     }
