@@ -158,7 +158,7 @@ def summary_markdown(run: Run, earlier: Sequence[Run] = ()) -> str:
         wording.when(run.started),
         wording.took(run.started, run.finished),
     ]
-    facts += ["not ended" if run.exit_code is None else f"exit code {run.exit_code}", markdown_link("page", PAGE)]
+    facts += [f"exit code {run.exit_code}", markdown_link("page", PAGE)]
     lines = [
         f"### {wording.SIGNS[first.kind].mark} {markdown_text(first.title)}",
         "",

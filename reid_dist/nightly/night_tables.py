@@ -113,10 +113,8 @@ def _why(entry: Entry, earlier: Sequence[Run]) -> str:
 # ------------------------------------------------------------------------------------------------------------- one job
 
 
-def estimate_cell(name: str, estimate: Estimate | None) -> Cell:
-    """Return a metric with its interval, if known; a dash where an entry has none of it."""
-    if estimate is None:
-        return Cell("-")
+def estimate_cell(name: str, estimate: Estimate) -> Cell:
+    """Return a metric with its interval, if known."""
     value = math.nan if estimate.value is None else estimate.value
     return metric_cell(name, value, (estimate.low, estimate.high))
 

@@ -243,11 +243,9 @@ def jobs(count: int) -> str:
     return counted(count, "job")
 
 
-def exit_meaning(code: int | None) -> str:
+def exit_meaning(code: int) -> str:
     """Return the meaning of an exit code."""
-    if code is None:
-        return "the run did not end"
-    return next((each.meaning for each in ExitCode if each == code), "not one of this command")
+    return next(each.meaning for each in ExitCode if each == code)
 
 
 BOARD_TEST: Final = (
@@ -583,8 +581,6 @@ def leading_change(entry: Entry) -> tuple[Finding, Change] | None:
 
 def _title(run: Run, counts: Mapping[Outcome, int], *, is_first: bool) -> str:
     n_jobs = len(run.entries)
-    if not n_jobs:
-        return "no job was run"
     # Urgent outcomes, or else changes; the tally has all outcomes.
     shown = [name for name in _URGENT if counts[name]]
     shown = shown or [name for name in (Outcome.BETTER, Outcome.ACCEPTED, Outcome.INCOMPARABLE) if counts[name]]

@@ -269,8 +269,7 @@ def test_the_page_is_complete_and_offline(runs: list[Run]) -> None:
 @pytest.mark.parametrize(
     "runs",
     [
-        [nights.run(0, [])],
-        [nights.run(0, [nights.entry(gated=False)], exit_code=None, finished=None)],
+        [nights.run(0, [nights.entry(gated=False)])],
         [nights.run(0, [nights.undone_entry(State.FAILED, "", night=0)], exit_code=3)],
         [nights.run(0, [nights.entry(metrics={}, seconds=1e-4, peak_bytes=0)])],
         [nights.run(0, [nights.entry(metrics={"mAP": Estimate(None)}, timing={})])],
@@ -278,24 +277,12 @@ def test_the_page_is_complete_and_offline(runs: list[Run]) -> None:
         [nights.run(night, [nights.entry(metrics={"mAP": Estimate(0.0, 0.0, 0.0)})]) for night in range(2)],
         [nights.run(0, [nights.entry(metrics={"threshold@FAR=0.1": Estimate(1.5, 1.4, 1.6)}, labels={})])],
     ],
-    ids=["no jobs", "killed", "failed", "no metrics", "undefined", "another job", "all zero", "a threshold"],
+    ids=["no gates", "failed", "no metrics", "undefined", "another job", "all zero", "a threshold"],
 )
 def test_small_histories_have_a_page(runs: list[Run]) -> None:
     page = Page(render_nights(runs))
     assert "nan" not in body(page).split()
     assert len(page.all("details", "job")) == len(runs[-1].entries)
-
-
-def test_a_killed_night_is_marked(runs: list[Run]) -> None:
-    killed = dataclasses.replace(runs[-1], exit_code=None, finished=None)
-    about = Page(render_nights([*runs[:-1], killed])).all("dl", "about")[0][1]
-    assert "none: the run did not end" in about
-    assert "has not ended" in about
-
-
-def test_a_chart_with_fewer_nights_than_the_history_has_a_note() -> None:
-    text = body(Page(render_nights(nights.quiet_nights(95, 1))))
-    assert "Charts show the last 90 of 95 nights." in text
 
 
 def test_runs_of_one_day_have_distinct_tick_labels() -> None:

@@ -86,7 +86,6 @@ def test_without_a_gate_of_accuracy_the_other_gates_decide(entry: Entry, word: s
 @pytest.mark.parametrize(
     ("entries", "code", "kind"),
     [
-        ([], 0, "same"),
         ([UNCHANGED, FIRST, SKIPS], 0, "skipped"),
         ([UNCHANGED, UNLIKE], 5, "uncompared"),
         ([UNLIKE, SLOW, FIRST], 4, "worse"),

@@ -27,9 +27,6 @@ from reid_dist.nightly.page.trend_charts import Point, sparkline, trend_chart
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
 
-MOST_NIGHTS: Final = 90
-"""Number of nights in a chart."""
-
 MOST_METRICS: Final = 8
 """Number of metric charts of one job."""
 
@@ -68,13 +65,12 @@ def _content(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    duration = wording.took(run.started, run.finished)
-    code = "none" if run.exit_code is None else run.exit_code
+    code = run.exit_code or 0
     facts = [
-        ("Exit code", f"{code}: {wording.exit_meaning(run.exit_code)}"),
+        ("Exit code", f"{code}: {wording.exit_meaning(code)}"),
         ("Run", f"{run.number:,}"),
         ("Started", wording.when(run.started)),
-        ("Took", duration or ("not known" if run.finished else "has not ended")),
+        ("Took", wording.took(run.started, run.finished)),
         ("Version", run.version),
         ("Host", run.host),
         ("Suite file", brief(run.suite_digest)),
@@ -94,14 +90,14 @@ def _job(number: int, entry: Entry, runs: Sequence[Run]) -> dict[str, Any]:
         "metric": name,
         "value": value,
         "change": change,
-        "line": sparkline(name, [each.value(name) for each in past[-MOST_NIGHTS:]]),
+        "line": sparkline(name, [each.value(name) for each in past]),
         "lasting": "" if lasting is None else wording.lasting_text(lasting),
         "since": _since(entry, earlier),
         "gates": [_gate(finding) for finding in entry.findings],
         "metrics": night_tables.metrics_table(entry),
         "lost": [*night_tables.lost_tables(entry)],
         "charts": _charts(past),
-        "changes": night_tables.changes_table(past[-MOST_NIGHTS:]),
+        "changes": night_tables.changes_table(past),
         "nights": night_tables.nights_table(past, _metric_names(past)[:MOST_METRICS]),
         "facts": _job_facts(entry),
         "link": night_tables.report_link(entry),
@@ -150,21 +146,17 @@ def _job_facts(entry: Entry) -> list[tuple[str, str]]:
 
 
 def _charts(past: Sequence[PastEntry]) -> dict[str, Any]:
-    """Return ``metrics`` and ``costs``, each a list of charts, and ``notes``."""
-    shown, notes = past[-MOST_NIGHTS:], []
-    if len(shown) < len(past):
-        notes.append(f"Charts show the last {len(shown)} of {len(past):,} nights.")
-    names = _metric_names(shown)
-    if len(names) > MOST_METRICS:
-        notes.append(f"Charts show {MOST_METRICS} of {len(names)} metrics; the reports have all.")
-    metrics = [trend_chart(name, name, _points(name, "accuracy", shown)) for name in names[:MOST_METRICS]]
-    drawn = [(quantity, title, _points(quantity, gate, shown)) for quantity, gate, title in _COSTS]
+    """Return ``metrics`` and ``costs``, each a list of charts, and a ``note``."""
+    names = _metric_names(past)
+    left = f"Charts show {MOST_METRICS} of {len(names)} metrics; the reports have all."
+    metrics = [trend_chart(name, name, _points(name, "accuracy", past)) for name in names[:MOST_METRICS]]
+    drawn = [(quantity, title, _points(quantity, gate, past)) for quantity, gate, title in _COSTS]
     costs = [
         trend_chart(quantity, title, points, bounds=True)
         for quantity, title, points in drawn
         if any(point.value is not None for point in points)
     ]
-    return {"metrics": metrics, "costs": costs, "notes": notes}
+    return {"metrics": metrics, "costs": costs, "note": left if len(names) > MOST_METRICS else ""}
 
 
 def _metric_names(past: Sequence[PastEntry]) -> list[str]:

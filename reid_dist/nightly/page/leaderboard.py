@@ -231,10 +231,8 @@ _DETAILS: Final = (("Suite", "Data set", "Job"), ("Started", "Seconds", "Report"
 
 
 def _model(standing: Standing) -> Markup:
-    """Return a model with its label, and the outcome of its newest night if that is not the one of its values."""
+    """Return a model, and the outcome of its newest night if that is not the one of its values."""
     shown = escape(standing.model)
-    if label := standing.entry.labels.get("model", ""):
-        shown += Markup(' <br><small class="soft">{}</small>').format(label)
     if standing.newest != standing.entry:
         sign = SIGNS[outcome(standing.newest)]
         shown += Markup(' <br><span class="badge {}">{} newest: {}</span>').format(sign.kind, sign.mark, sign.words)
