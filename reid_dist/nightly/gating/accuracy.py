@@ -60,8 +60,7 @@ def gate_accuracy(
     reference.  Where there is no loss and no gain either, it is a gain against the last accepted entry, in the night in
     which the gain is reached.
     """
-    # Of `same_options` alone only the digest is known.
-    finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, Role.LAST_GOOD)
+    finding = _against(candidate, entry, last_good, gate, gate.last_good_share, Role.LAST_GOOD)
     loss = _loss_against_reference(candidate, entry, last_good, reference, gate)
     if loss is not None and finding.verdict == Outcome.WORSE:
         finding = replace(finding, facts={**finding.facts, "also": loss.baseline})
@@ -81,7 +80,7 @@ def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | Non
     Differences are paired by split, with Student's t interval of their mean.  Splits that share their queries tell a
     loss from the noise of the galleries alone.
     """
-    return with_alarm(_means_against(entry, last_good or same_options, gate), entry, same_options)
+    return with_alarm(_means_against(entry, last_good, gate), entry, same_options)
 
 
 def finding_of_changes(
@@ -194,14 +193,10 @@ def _dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: floa
 
 
 def with_alarm(finding: Finding, entry: Entry, earlier: Past | None) -> Finding:
-    """Return a finding with the alarm of another result of equal inputs and an equal job, if there is one."""
-    if earlier is None:
+    """Return a finding with an alarm, if the earlier entry of equal inputs and an equal job has another result."""
+    if earlier is None or entry.result_digest == earlier.entry.result_digest:
         return finding
     before = earlier.entry
-    digests = entry.input_digest, entry.job_digest
-    is_equal_job = all(digests) and digests == (before.input_digest, before.job_digest)
-    if not is_equal_job or entry.result_digest == before.result_digest:
-        return finding
     moved = {
         "run": earlier.run,
         "digests": [before.result_digest, entry.result_digest],
@@ -253,7 +248,7 @@ def _untested(entry: Entry, earlier: Past, gated: Sequence[str]) -> Finding | No
     if entry.job_digest != before.job_digest:
         differences = plain(job_differences(before, entry))
         return _incomparable(Code.OTHER_JOB, {"differences": differences}, entry, earlier, gated)
-    if not entry.result_digest or entry.result_digest != before.result_digest:
+    if entry.result_digest != before.result_digest:
         return None
     equal = ((name, entry.value(name)) for name in gated if name in entry.metrics)
     changes = tuple(

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from reid_dist.metrics.repeats import t_quantile
 from reid_dist.nightly.causes import differing, job_differences
 from reid_dist.nightly.gating.gate_settings import RatioGate
-from reid_dist.nightly.history.history_values import Change, Code, Decider, Entry, Finding, Outcome, State
+from reid_dist.nightly.history.history_values import Change, Code, Decider, Entry, Finding, Outcome
 from reid_dist.reports.documents import plain
 
 Float64 = NDArray[np.float64]
@@ -48,8 +48,8 @@ _OF_FEW: Final = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8:
 def gate_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     """Return the finding of speed of an entry against entries of the same name from earlier runs, oldest first.
 
-    Those that were not done or do not compare are passed over, and so are those before the newest that was worse and
-    was accepted.
+    All were done.  Those that do not compare are passed over, and so are those before the newest that was worse and was
+    accepted.
     """
     return _gated("speed", "seconds", entry, past, gate)
 
@@ -60,11 +60,11 @@ def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding
 
 
 def _gated(name: str, quantity: str, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
-    value = _known(quantity, entry)
+    value: float | None = getattr(entry, quantity)
     change = Change(name=quantity, baseline=None, candidate=value)
     if value is None:
         return _finding(name, change, Code.UNKNOWN, {})
-    known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
+    known = [(each, earlier) for each in past if (earlier := getattr(each, quantity)) is not None]
     known = known[_first_of_new_normal(name, [each for each, _ in known]) :]
     comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
     if len(comparable) < gate.minimum_runs:
@@ -90,12 +90,6 @@ def _gated(name: str, quantity: str, entry: Entry, past: Sequence[Entry], gate: 
 
 def _finding(gate: str, change: Change, code: str, facts: Mapping[str, Any]) -> Finding:
     return Finding(gate=gate, verdict=change.verdict, code=code, facts=facts, changes=(change,))
-
-
-def _known(quantity: str, entry: Entry) -> float | None:
-    """Return the positive finite value of an entry that was done; None otherwise."""
-    value = getattr(entry, quantity) if entry.state == State.DONE else None
-    return float(value) if value is not None and 0 < value < math.inf else None
 
 
 def _first_of_new_normal(gate: str, past: Sequence[Entry]) -> int:

