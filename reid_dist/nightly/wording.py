@@ -661,7 +661,8 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
         text = "gave a different result for identical inputs and an identical job"
         nothing = "no other tracked input, version or machine changed"
     else:
-        text, nothing = f"is {kind}{_significance(change)}", "no tracked input, version or machine changed"
+        beyond = "more than the noise of earlier nights" if change and change.name in COSTS else "beyond chance"
+        text, nothing = f"is {kind}, {beyond}", "no tracked input, version or machine changed"
     common = " on common items" if finding is not None and "common" in finding.facts else ""
     text += f"{common}: {change_text(change)}" if change is not None else ""
     against = compared_with(entry, earlier)
@@ -691,10 +692,3 @@ def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Seque
         return text
     since_last = difference_text(replace(change, difference=value - earlier_value))
     return f"{text} ({since_last} against run {run.number})"
-
-
-def _significance(change: Change | None) -> str:
-    """Return what a change exceeds that a gate calls worse or better."""
-    if change is None:
-        return ""
-    return ", more than the noise of earlier nights" if change.name in COSTS else ", beyond chance"

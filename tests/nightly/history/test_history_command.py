@@ -125,6 +125,9 @@ def test_show_of_an_address_is_of_its_entry_alone(reid_dist, nights: Path) -> No
     latest = reid_dist("history", "show", f"{nights}#latest:{NAME}")
     assert NAME in latest.out
     assert OTHER not in latest.out
+    with History.open(nights) as history:
+        empty = record(history)
+    assert "entries none" in " ".join(reid_dist("history", "show", f"{nights}#{empty}").out.split())
     missing = refusal(reid_dist, "history", "show", f"{nights}#1:a/b/c")
     assert missing == f"Error: run 1 has no entry 'a/b/c'; it has {NAME}, {OTHER}\n"
 
