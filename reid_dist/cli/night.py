@@ -18,7 +18,7 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.formatting import duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
-from reid_dist.nightly.history.history_values import BETTER, DONE, STALE, Entry, Run
+from reid_dist.nightly.history.history_values import Entry, Outcome, Run, State
 from reid_dist.nightly.night_tables import jobs_table
 from reid_dist.nightly.outcomes import outcome, ranked, removed_jobs, streak
 from reid_dist.nightly.running import NightContext, run_suite
@@ -161,11 +161,11 @@ def _reasons(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
     for entry in ranked(run):
         lasting = streak(entry, reversed(earlier))
         for_nights = "" if lasting is None else f" {lasting_text(lasting)}"
-        if entry.state != DONE:
+        if entry.state != State.DONE:
             yield f"{entry.name}: {SIGNS[outcome(entry)].words}{for_nights}: {entry.reason}"
             continue
         for finding in entry.findings:
-            if finding.is_regression or finding.is_uncompared or finding.verdict in (BETTER, STALE):
+            if finding.is_regression or finding.is_uncompared or finding.verdict in (Outcome.BETTER, Outcome.STALE):
                 words = f"{finding.gate} {sign_of_finding(finding).words}{for_nights}"
                 yield f"{entry.name}: {words}: {finding_text(finding)}"
                 for_nights = ""
@@ -174,4 +174,4 @@ def _reasons(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
     for output, tail in {each.facts["output"]: each.facts["tail"] for each in findings if "tail" in each.facts}.items():
         yield f"\n{output} ends with:"
         yield from (f"  {line}" for line in tail)
-    yield from (f"{removed_job.name}: {removed_text(removed_job)}" for removed_job in removed_jobs(run, earlier))
+    yield from (f"{name}: {removed_text(last)}" for name, last in removed_jobs(run, earlier).items())

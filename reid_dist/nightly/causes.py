@@ -6,21 +6,29 @@ import itertools
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from reid_dist.core.formatting import shortened
 from reid_dist.core.nested import ABSENT, PROSE, differing_fields
-from reid_dist.nightly.history.history_values import DONE, Difference, Entry, Run
+from reid_dist.nightly.history.history_values import Difference, Entry, Run, State
 from reid_dist.reports.words import scalar
 
-INPUTS: Final = "inputs"
-JOB: Final = "job"
-LABELS: Final = "labels"
-VERSION: Final = "version"
-MACHINE: Final = "machine"
 
-LETTERS: Final[Mapping[str, str]] = {INPUTS: "I", JOB: "J", LABELS: "L", VERSION: "V", MACHINE: "M"}
-"""Letter on a chart by kind."""
+class CauseKind(StrEnum):
+    """What differs between two nights; the initials are letters on a chart."""
+
+    INPUTS = "inputs"
+    JOB = "job"
+    LABELS = "labels"
+    VERSION = "version"
+    MACHINE = "machine"
+
+    @property
+    def letter(self) -> str:
+        """Letter on a chart."""
+        return self[0].upper()
+
 
 # Fields of the environment that describe the machine.  The host name alone is no cause: it differs with every pod.
 _MACHINE: Final = ("platform", "cpu", "cores")
@@ -34,9 +42,9 @@ _LONGEST: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One difference: its kind of `LETTERS`, the name of the field, and its values as text."""
+    """One difference: its kind, the name of the field, and its values as text."""
 
-    kind: str
+    kind: CauseKind
     field: str
     before: str
     after: str
@@ -79,7 +87,7 @@ def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | N
 
 def done_before(entry: Entry, earlier: Sequence[Run]) -> list[tuple[Run, Entry]]:
     """Return the earlier runs, oldest first, in which the job of an entry was done, with the entry there."""
-    return [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == DONE]
+    return [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == State.DONE]
 
 
 def changes_every_night(entry: Entry, earlier: Sequence[Run]) -> bool:
@@ -102,14 +110,14 @@ def causes(before: Entry, after: Entry) -> Iterator[Cause]:
     """Yield all differences of two entries of one job that a result may depend on, by kind."""
     # Digests decide: a store may move, and a description may be reworded.
     if before.input_digest != after.input_digest:
-        found = list(_causes(INPUTS, before.inputs, after.inputs))
-        yield from found or [_digests(INPUTS, before.input_digest, after.input_digest)]
+        found = list(_causes(CauseKind.INPUTS, before.inputs, after.inputs))
+        yield from found or [_digests(CauseKind.INPUTS, before.input_digest, after.input_digest)]
     if before.job_digest != after.job_digest:
-        found = list(_causes(JOB, before.conventions, after.conventions))
-        yield from found or [_digests(JOB, before.job_digest, after.job_digest)]
-    yield from _causes(LABELS, before.labels, after.labels)
-    yield from _causes(VERSION, *(_versions(entry) for entry in (before, after)))
-    yield from _causes(MACHINE, *(_machine(entry) for entry in (before, after)))
+        found = list(_causes(CauseKind.JOB, before.conventions, after.conventions))
+        yield from found or [_digests(CauseKind.JOB, before.job_digest, after.job_digest)]
+    yield from _causes(CauseKind.LABELS, before.labels, after.labels)
+    yield from _causes(CauseKind.VERSION, *(_versions(entry) for entry in (before, after)))
+    yield from _causes(CauseKind.MACHINE, *(_machine(entry) for entry in (before, after)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +139,7 @@ class PastEntry:
     def letters(self) -> str:
         """Letters of the kinds of changes, each once."""
         kinds = {cause.kind for cause in self.changes}
-        return "".join(letter for kind, letter in LETTERS.items() if kind in kinds)
+        return "".join(kind.letter for kind in CauseKind if kind in kinds)
 
 
 def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
@@ -142,7 +150,7 @@ def past_entries(name: str, runs: Sequence[Run]) -> list[PastEntry]:
         entry = run.entry(name)
         if entry is None and not found:
             continue
-        done = entry is not None and entry.state == DONE
+        done = entry is not None and entry.state == State.DONE
         found.append(PastEntry(run, entry, tuple(causes(before, entry)) if done and before and entry else ()))
         before = entry if done else before
     return found
@@ -157,17 +165,17 @@ def _machine(entry: Entry) -> dict[str, Any]:
     return named | {name: value for name, value in entry.machine.items() if name != _HOST}
 
 
-def _causes(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
+def _causes(kind: CauseKind, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
     for name, near, far in differing(before, after):
         if not _is_prose(name):
             yield _cause(kind, name, near, far)
 
 
-def _digests(kind: str, before: str, after: str) -> Cause:
+def _digests(kind: CauseKind, before: str, after: str) -> Cause:
     return _cause(kind, "", before or ABSENT, after or ABSENT)
 
 
-def _cause(kind: str, name: str, near: str, far: str) -> Cause:
+def _cause(kind: CauseKind, name: str, near: str, far: str) -> Cause:
     cut = brief(near), brief(far)
     # In full where the shortened texts are equal.
     return Cause(kind, name, *(cut if cut[0] != cut[1] else (near, far)))

@@ -88,9 +88,11 @@ def on_common_items(job: PipelineJob, past: Past, evaluate: Callable[[FeatureSet
         if any(kept is not None for _, kept, _ in found.values()):
             if job.fuse:
                 raise NotCommonError(Obstacle.OVERWRITTEN)
-            before = {side: _baseline_set(past, side) for side in _SIDES}
-            kept = (each if rows is None else each.take(rows) for each, (_, rows, _) in _pairs(before, found))
-            baseline = evaluate(*kept)
+            sets = (_baseline_set(past, side) for side in _SIDES)
+            kept = (rows for _, rows, _ in found.values())
+            baseline = evaluate(
+                *(each if rows is None else each.take(rows) for each, rows in zip(sets, kept, strict=True))
+            )
     except NotCommonError:
         raise
     except ReidDistError as error:
@@ -103,14 +105,7 @@ def on_common_items(job: PipelineJob, past: Past, evaluate: Callable[[FeatureSet
     return CommonItems(tonight, baseline, found["query"][0], facts)
 
 
-_Rows: TypeAlias = tuple[Int64, Int64 | None, str]
-
-
-def _pairs(sets: Mapping[str, FeatureSet], rows: Mapping[str, _Rows]) -> list[tuple[FeatureSet, _Rows]]:
-    return [(sets[side], rows[side]) for side in _SIDES]
-
-
-def _common_rows(now: FeatureSet, past: Past, side: str) -> _Rows:
+def _common_rows(now: FeatureSet, past: Past, side: str) -> tuple[Int64, Int64 | None, str]:
     """Return the common rows of tonight's set, those of the baseline's (None for all), and how they were found.
 
     Both are in the order of the baseline.

@@ -17,19 +17,14 @@ from reid_dist.core.json_text import parse_json
 from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.metrics.metric import metric_family
+from reid_dist.nightly import wording
 from reid_dist.nightly.causes import brief
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.export import finding_document
-from reid_dist.nightly.history.history_values import DONE, Entry, Estimate, Run
+from reid_dist.nightly.history.history_values import Entry, Estimate, Run, State
 from reid_dist.nightly.night_tables import summary_table
-from reid_dist.nightly.outcomes import counted, outcome, removed_jobs, streak
-from reid_dist.nightly.page import render_nights
-from reid_dist.nightly.wording import (
-    SIGNS,
-    headline,
-    took,
-    when,
-)
+from reid_dist.nightly.outcomes import outcome, outcome_counts, removed_jobs, streak
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report_files import refuse_uri, write_together
 from reid_dist.reports.tabular.markup import markdown, markdown_link, markdown_text
@@ -92,8 +87,8 @@ def deliver_night(runs: list[Run], folder: Path) -> None:
     """
     run = runs[-1]
     contents = {
-        PAGE: render_nights(runs, suite=run.suite),
-        SUMMARY: summary_markdown(run, PAGE, runs[:-1]),
+        PAGE: render_nights(runs),
+        SUMMARY: summary_markdown(run, runs[:-1]),
         ACCURACY: _json(benchmark_accuracy(run)),
         COST: _json(benchmark_cost(run)),
         VERDICT: verdict_json(runs),
@@ -138,7 +133,7 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
 
     The earlier runs, oldest first, are for streaks and baselines.
     """
-    first = headline(run, earlier)
+    first = wording.headline(run, earlier)
     names = ("suite", "suite_digest", "started", "finished", "exit_code", "version", "host")
     return {
         "schema": SCHEMA,
@@ -146,23 +141,30 @@ def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
         **{name: getattr(run, name) for name in names},
         "headline": upper_first(first.title),
         "summary": first.sentence,
-        "counts": counted(run),
+        "counts": outcome_counts(run),
         "entries": [_entry(entry, earlier) for entry in run.entries],
-        "removed": [{"name": job.name, "last_run": job.run} for job in removed_jobs(run, earlier)],
+        "removed": [{"name": name, "last_run": last} for name, last in removed_jobs(run, earlier).items()],
     }
 
 
-def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] = ()) -> str:
-    """Return a summary in GitHub-flavoured Markdown, of bounded length, with a link to the address of a page.
+def summary_markdown(run: Run, earlier: Sequence[Run] = ()) -> str:
+    """Return a summary in GitHub-flavoured Markdown, of bounded length, with a link to the page beside it.
 
     Earlier runs as for `verdict_document`.
     """
-    first = headline(run, earlier)
-    facts = [f"run {run.number} of {markdown_text(run.suite)}", when(run.started), took(run.started, run.finished)]
-    facts.append("not ended" if run.exit_code is None else f"exit code {run.exit_code}")
-    if page is not None:
-        facts.append(markdown_link("page", page))
-    lines = [f"### {SIGNS[first.kind].mark} {markdown_text(first.title)}", "", ", ".join(filter(None, facts)), ""]
+    first = wording.headline(run, earlier)
+    facts = [
+        f"run {run.number} of {markdown_text(run.suite)}",
+        wording.when(run.started),
+        wording.took(run.started, run.finished),
+    ]
+    facts += [f"exit code {run.exit_code}", markdown_link("page", PAGE)]
+    lines = [
+        f"### {wording.SIGNS[first.kind].mark} {markdown_text(first.title)}",
+        "",
+        ", ".join(filter(None, facts)),
+        "",
+    ]
     if first.clauses:
         lines += [
             f"- **{markdown_text(name)}** {markdown_text(shortened(text, _LONGEST))}" for name, text in first.clauses
@@ -186,7 +188,7 @@ def benchmark_cost(run: Run) -> list[dict[str, Any]]:
     """Return times, memory and error rates for github-action-benchmark, tool ``customSmallerIsBetter``."""
     figures = []
     for entry in run.entries:
-        if entry.state != DONE:
+        if entry.state != State.DONE:
             continue
         for title, unit, value in (("time", "s", entry.seconds), ("peak memory", "bytes", entry.peak_bytes)):
             if value is not None and math.isfinite(value):
@@ -221,7 +223,7 @@ def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
 def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:
     """Yield the figure of a metric; nothing if it is undefined or no share."""
     value, low, high = plain(astuple(estimate))
-    if entry.state != DONE or value is None or not is_share(name):
+    if entry.state != State.DONE or value is None or not is_share(name):
         return
     # The dashboard shows one number: the wider side of the interval.
     spread = None if low is None or high is None else 100 * max(value - low, high - value)

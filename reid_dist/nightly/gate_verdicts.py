@@ -22,16 +22,7 @@ from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, RatioGat
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.trend import Night, announced_once, gate_trend, night_of, tested_metrics
 from reid_dist.nightly.history import History, Past
-from reid_dist.nightly.history.history_values import (
-    DONE,
-    INCOMPARABLE,
-    PREPARATION,
-    STALE,
-    WORSE,
-    Code,
-    Entry,
-    Finding,
-)
+from reid_dist.nightly.history.history_values import PREPARATION, Code, Entry, Finding, Outcome, State
 from reid_dist.reports import Report
 
 # Number of windows that are searched for comparable runs.
@@ -55,7 +46,7 @@ def apply_gates(
     `common` evaluates tonight on the items that a baseline with other rows or labels has as well, or raises
     NotCommonError; with `expects_new`, inputs with the content of the last night are a finding of their own.
     """
-    if entry.state != DONE:
+    if entry.state != State.DONE:
         return ()
     earlier = _EarlierNights(entry, history, suite, number)
     found: list[Finding] = []
@@ -82,7 +73,7 @@ class _UnreadableReportError(Exception):
     def finding(self, gate: str) -> Finding:
         """Return the finding of a gate: a damaged baseline does not fail this night, but is reported."""
         facts = {"text": str(self)}
-        return Finding(gate=gate, verdict=INCOMPARABLE, code=Code.DAMAGED, facts=facts, baseline=self.run)
+        return Finding(gate=gate, verdict=Outcome.INCOMPARABLE, code=Code.DAMAGED, facts=facts, baseline=self.run)
 
 
 def _differs_in_items(entry: Entry, before: Entry) -> bool:
@@ -116,8 +107,9 @@ class _EarlierNights:
         """Return the finding of accuracy."""
         entry, history = self.entry, self.history
         good = history.last_good(self.suite, entry.name, before=self.number)
+        digests = {"input_digest": entry.input_digest, "job_digest": entry.job_digest}
         # The newest good entry of equal inputs and an equal job.
-        same = history.same_options(self.suite, entry.name, entry.input_digest, entry.job_digest, before=self.number)
+        same = history.last_good(self.suite, entry.name, before=self.number, **digests)
         if report is None:
             return gate_means(entry, last_good=good, same_options=same, gate=gate)
         try:
@@ -141,11 +133,16 @@ class _EarlierNights:
         """
         found = _on_common_items(self.entry, last, common(last), gate)
         reference = self.history.reference(self.suite, self.entry, before=self.number, any_items=True)
-        if self.reference is not None or reference is None or reference.run == last.run or found.verdict == WORSE:
+        if (
+            self.reference is not None
+            or reference is None
+            or reference.run == last.run
+            or found.verdict == Outcome.WORSE
+        ):
             return found
         with contextlib.suppress(NotCommonError, _UnreadableReportError):
             loss = _on_common_items(self.entry, reference, common(self._with_report(reference)), gate)
-            if loss.verdict == WORSE:
+            if loss.verdict == Outcome.WORSE:
                 return instead_of(replace(loss, facts={**loss.facts, "role": role_of(reference)}), found)
         return found
 
@@ -153,7 +150,7 @@ class _EarlierNights:
         """Return the finding of inputs that all have the content of the last night; None if one is new."""
         for last in self._measured(1):
             if content_digests(last.entry) == content_digests(self.entry):
-                return Finding(gate=PREPARATION, verdict=STALE, code=Code.STALE, baseline=last.run)
+                return Finding(gate=PREPARATION, verdict=Outcome.STALE, code=Code.STALE, baseline=last.run)
         return None
 
     def trend(self, report: Report, gate: TrendGate) -> Finding:
@@ -167,13 +164,13 @@ class _EarlierNights:
         ]
         tonight = night_of(self.number, report, report, metrics)
         if tonight is None:
-            return Finding(gate="trend", verdict=INCOMPARABLE, code=Code.NO_LABELS)
+            return Finding(gate="trend", verdict=Outcome.INCOMPARABLE, code=Code.NO_LABELS)
         try:
             nights = self._nights(past, report, metrics)
         except _UnreadableReportError as error:
             return error.finding("trend")
         if past and not nights:
-            return Finding(gate="trend", verdict=INCOMPARABLE, code=Code.NO_REPORTS)
+            return Finding(gate="trend", verdict=Outcome.INCOMPARABLE, code=Code.NO_REPORTS)
         results = {night.digest for night in nights}
         n_earlier = sum(each.entry.result_digest in results for each in past)
         found = gate_trend(nights, tonight, report.per_query["pid"], n_earlier=n_earlier, gate=gate)

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import RunFailedError
-from reid_dist.nightly.history.history_values import DONE, FAILED, SKIPPED, Entry, Run
+from reid_dist.nightly.history.history_values import Entry, Run, State
 from reid_dist.nightly.wording import finding_text
 
 _MAX_NAME: Final = 250
@@ -35,7 +35,7 @@ _Value = TypeVar("_Value")
 # Defaults of the environment: no telemetry, and no retries for minutes.
 _SETTINGS: Final = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
-_STATUS: Final = {DONE: "FINISHED", FAILED: "FAILED", SKIPPED: "KILLED"}
+_STATUS: Final[Mapping[str, str]] = {State.DONE: "FINISHED", State.FAILED: "FAILED", State.SKIPPED: "KILLED"}
 
 
 def export_run(run: Run, *, tracking_uri: str, experiment: str) -> list[str]:
@@ -187,5 +187,4 @@ def _batches(entities: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _milliseconds(stamp: str) -> int:
-    """Return milliseconds since 1970 for a time of the history."""
     return round(1000 * datetime.fromisoformat(stamp).timestamp())

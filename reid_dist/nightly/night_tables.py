@@ -11,26 +11,10 @@ from typing import Final
 from markupsafe import Markup
 
 from reid_dist.core.formatting import duration, first_few, shortened, upper_first
-from reid_dist.nightly.causes import LETTERS, PastEntry
-from reid_dist.nightly.history.history_values import DONE, SAME, Change, Entry, Estimate, Run
+from reid_dist.nightly import wording
+from reid_dist.nightly.causes import PastEntry
+from reid_dist.nightly.history.history_values import Change, Entry, Estimate, Outcome, Run, State
 from reid_dist.nightly.outcomes import outcome, ranked, removed_jobs, streak
-from reid_dist.nightly.wording import (
-    KINDS,
-    SIGNS,
-    Sign,
-    cause_text,
-    decider_text,
-    difference_text,
-    first_metric,
-    interval_text,
-    jobs,
-    lasting_text,
-    reasons,
-    removed_text,
-    tick_day,
-    value_text,
-    when,
-)
 from reid_dist.reports.tabular.table import (
     Cell,
     Column,
@@ -63,7 +47,7 @@ def jobs_table(run: Run, earlier: Sequence[Run]) -> Table:
     """
     rows: list[Row] = []
     for entry in ranked(run):
-        name, value, change = first_metric(entry, earlier)
+        name, value, change = wording.first_metric(entry, earlier)
         seconds = "-" if entry.seconds is None else duration(entry.seconds)
         rows.append([entry.name, _signed(entry), f"{name} {value}".lstrip(), change, seconds])
     return Table(columns=[*_NAMED, *map(Column, ("Tonight", "Change", "Time"))], rows=rows)
@@ -71,14 +55,14 @@ def jobs_table(run: Run, earlier: Sequence[Run]) -> Table:
 
 def summary_table(run: Run, earlier: Sequence[Run]) -> Table:
     """Return all jobs with another outcome than same, the most urgent first, and notes on the number of the others."""
-    changed = [entry for entry in ranked(run) if outcome(entry) != SAME]
+    changed = [entry for entry in ranked(run) if outcome(entry) != Outcome.SAME]
     removed, n_same = removed_jobs(run, earlier), len(run.entries) - len(changed)
-    notes = [f"{job.name}: {removed_text(job)}" for job in removed[:_MOST_ROWS]]
+    notes = [f"{name}: {wording.removed_text(last)}" for name, last in [*removed.items()][:_MOST_ROWS]]
     if n_same:
-        notes.insert(0, f"{upper_first(jobs(n_same))} {'is' if n_same == 1 else 'are'} the same as before.")
+        notes.insert(0, f"{upper_first(wording.jobs(n_same))} {'is' if n_same == 1 else 'are'} the same as before.")
     for n_all, what in ((len(changed), "with another outcome"), (len(removed), "that are no longer in the suite")):
         if n_all > _MOST_ROWS:
-            notes.append(f"{jobs(n_all - _MOST_ROWS)} more {what} are on the page.")
+            notes.append(f"{wording.jobs(n_all - _MOST_ROWS)} more {what} are on the page.")
     return Table(
         columns=[*_NAMED, Column("Why", Kind.PROSE)],
         rows=[
@@ -90,7 +74,9 @@ def summary_table(run: Run, earlier: Sequence[Run]) -> Table:
 
 def outcomes_table(places: Sequence[tuple[int, Entry]], nights: Sequence[Run]) -> Table:
     """Return the outcome of every job in the last nights, for a page on which its section has the number of a job."""
-    heads = (Markup('{}<span class="run">run {}</span>').format(tick_day(run.started), run.number) for run in nights)
+    heads = (
+        Markup('{}<span class="run">run {}</span>').format(wording.tick_day(run.started), run.number) for run in nights
+    )
     rows: list[Row] = [
         [Cell(with_breaks(entry.name), link=f"#job-{number}"), *(_square(run.entry(entry.name)) for run in nights)]
         for number, entry in places
@@ -105,12 +91,14 @@ def with_breaks(name: str) -> Markup:
 
 
 def _signed(entry: Entry) -> str:
-    sign = SIGNS[outcome(entry)]
+    sign = wording.SIGNS[outcome(entry)]
     return f"{sign.mark} {sign.words}"
 
 
 def _square(entry: Entry | None) -> Cell:
-    sign = Sign("", "\N{NO-BREAK SPACE}", "no part of the run") if entry is None else SIGNS[outcome(entry)]
+    sign = (
+        wording.Sign("", "\N{NO-BREAK SPACE}", "no part of the run") if entry is None else wording.SIGNS[outcome(entry)]
+    )
     css = f"cell {sign.kind}".strip()
     return Cell(Markup('<abbr class="{}" title="{}">{}</abbr>').format(css, sign.words, sign.mark))
 
@@ -118,17 +106,15 @@ def _square(entry: Entry | None) -> Cell:
 def _why(entry: Entry, earlier: Sequence[Run]) -> str:
     lasting = streak(entry, reversed(earlier))
     # First, since a long reason is shortened.
-    parts = [lasting_text(lasting)] if lasting else []
-    return "; ".join([*parts, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])
+    parts = [wording.lasting_text(lasting)] if lasting else []
+    return "; ".join([*parts, *(f"{gates}: {reason}" if gates else reason for gates, reason in wording.reasons(entry))])
 
 
 # ------------------------------------------------------------------------------------------------------------- one job
 
 
-def estimate_cell(name: str, estimate: Estimate | None) -> Cell:
-    """Return a metric with its interval, if known; a dash where an entry has none of it."""
-    if estimate is None:
-        return Cell("-")
+def estimate_cell(name: str, estimate: Estimate) -> Cell:
+    """Return a metric with its interval, if known."""
     value = math.nan if estimate.value is None else estimate.value
     return metric_cell(name, value, (estimate.low, estimate.high))
 
@@ -145,8 +131,8 @@ def change_cell(change: Change) -> Cell:
     """Return the difference of a change with its interval, if known."""
     ends = None
     if change.low is not None and change.high is not None:
-        ends = Ends(interval_text(change.name, change.low, change.high), change.low, change.high)
-    return Cell(difference_text(change) or "-", change.difference, ends)
+        ends = Ends(wording.interval_text(change.name, change.low, change.high), change.low, change.high)
+    return Cell(wording.difference_text(change) or "-", change.difference, ends)
 
 
 def metrics_table(entry: Entry) -> Table:
@@ -159,8 +145,8 @@ def metrics_table(entry: Entry) -> Table:
         if change is None:
             rows.append([name, "-", tonight, "-", "-", "-"])
             continue
-        sign, before = SIGNS[change.verdict], Cell(value_text(name, change.baseline), change.baseline)
-        verdict, test = f"{sign.mark} {sign.words}", decider_text(change) or "-"
+        sign, before = wording.SIGNS[change.verdict], Cell(wording.value_text(name, change.baseline), change.baseline)
+        verdict, test = f"{sign.mark} {sign.words}", wording.decider_text(change) or "-"
         rows.append([name, before, tonight, change_cell(change), verdict, test])
     heads = (Column("Before"), Column("Tonight"), Column("Change"))
     return Table(
@@ -187,8 +173,8 @@ def lost_tables(entry: Entry) -> Iterator[Table]:
                 [
                     Cell(files.get(moved.row) or f"row {moved.row}", link=f"{page}#q={moved.row}" if page else ""),
                     *("-" if label is None else f"{label}" for label in (moved.pid, moved.camid)),
-                    *(value_text(change.name, value) for value in (moved.baseline, moved.candidate)),
-                    difference_text(replace(change, difference=moved.candidate - moved.baseline)),
+                    *(wording.value_text(change.name, value) for value in (moved.baseline, moved.candidate)),
+                    wording.difference_text(replace(change, difference=moved.candidate - moved.baseline)),
                 ]
                 for moved in change.lost[:_MOST_LOST]
             ],
@@ -200,11 +186,11 @@ def changes_table(past: Sequence[PastEntry]) -> Table:
     """Return what changed before each night of a job, oldest first."""
     rows: list[Row] = []
     for each in past:
-        for kind, meaning in KINDS.items():
-            texts = [cause_text(cause) for cause in each.changes if cause.kind == kind]
+        for kind, meaning in wording.KINDS.items():
+            texts = [wording.cause_text(cause) for cause in each.changes if cause.kind == kind]
             if texts:
-                mark = f"{LETTERS[kind]} {meaning}"
-                rows.append([f"{each.run.number}", when(each.run.started), mark, first_few(texts, 6, "; ")])
+                mark = f"{kind.letter} {meaning}"
+                rows.append([f"{each.run.number}", wording.when(each.run.started), mark, first_few(texts, 6, "; ")])
     left = len(rows) - _MOST_CHANGES
     return Table(
         title="Changes",
@@ -222,16 +208,21 @@ def nights_table(past: Sequence[PastEntry], metrics: Sequence[str]) -> Table:
     present = [(each, each.entry) for each in past if each.entry is not None]
     rows: list[Row] = []
     for each, entry in present[-_MOST_NIGHTS:]:
-        sign, link = SIGNS[outcome(entry)], report_link(entry)
+        sign, link = wording.SIGNS[outcome(entry)], report_link(entry)
         verdict = Markup('<span class="{}">{} {}</span>').format(sign.kind, sign.mark, sign.words)
-        if entry.state != DONE and entry.reason:
+        if entry.state != State.DONE and entry.reason:
             verdict += Markup(": {}").format(shortened(entry.reason, 160))
         costs = (("seconds", entry.seconds), ("peak_bytes", entry.peak_bytes))
         rows.append(
             [
-                *(f"{each.run.number}", when(each.run.started), Cell("report" if link else "", link=link), verdict),
+                *(
+                    f"{each.run.number}",
+                    wording.when(each.run.started),
+                    Cell("report" if link else "", link=link),
+                    verdict,
+                ),
                 each.letters,
-                *("-" if value is None else value_text(name, value) for name, value in costs),
+                *("-" if value is None else wording.value_text(name, value) for name, value in costs),
                 *(bare_estimate(name, entry.metrics.get(name)) for name in metrics),
             ]
         )
@@ -250,7 +241,7 @@ def nights_table(past: Sequence[PastEntry], metrics: Sequence[str]) -> Table:
 def report_link(entry: Entry, path: str = "") -> str:
     """Return the address of the report of an entry, or of a file, relative to the page; empty if it has none there."""
     path = path or (f"{entry.folder}/{entry.page}" if entry.folder else "")
-    if not path or entry.state != DONE or path.startswith("/"):
+    if not path or entry.state != State.DONE or path.startswith("/"):
         return ""
     # Quoted and with a leading dot, so that no name of a folder is read as a scheme.
     return f"./{urllib.parse.quote(path)}"

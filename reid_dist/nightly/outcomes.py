@@ -8,85 +8,67 @@ from dataclasses import dataclass
 from typing import Final
 
 from reid_dist.errors import ExitCode
-from reid_dist.nightly.history.history_values import (
-    BETTER,
-    FAILED,
-    INCOMPARABLE,
-    SAME,
-    SKIPPED,
-    STALE,
-    UNCOMPARED,
-    UNDECIDED,
-    UNPREPARED,
-    WORSE,
-    Entry,
-    Run,
-)
+from reid_dist.nightly.history.history_values import Entry, Finding, Outcome, Run, State
 
-MOVED: Final = "alarm"
-"""Numbers moved without a cause."""
-
-ACCEPTED: Final = "accepted"
-"""An accepted regression."""
-
-OUTCOMES: Final = (
-    *(FAILED, UNPREPARED, STALE, MOVED, WORSE, UNCOMPARED, SKIPPED),
-    *(INCOMPARABLE, UNDECIDED, ACCEPTED, BETTER, SAME),
-)
-"""All outcomes, the most urgent first."""
-
-INTERRUPTED: Final = "the night was interrupted"
-"""Reason of skipped entries of a night that was interrupted."""
+_EXIT_CODES: Final = {
+    Outcome.FAILED: ExitCode.FAILED,
+    Outcome.UNPREPARED: ExitCode.FAILED,
+    Outcome.STALE: ExitCode.FAILED,
+    Outcome.MOVED: ExitCode.REGRESSION,
+    Outcome.WORSE: ExitCode.REGRESSION,
+    Outcome.UNCOMPARED: ExitCode.NOT_COMPARED,
+}
+# Outcomes that may last; a regression of any kind is `WORSE`.
+_TROUBLES: Final = (Outcome.FAILED, Outcome.UNPREPARED, Outcome.STALE, Outcome.WORSE, Outcome.UNCOMPARED)
 
 
-def outcome(entry: Entry) -> str:
-    """Return the outcome of an entry.
+def decided(entry: Entry) -> tuple[Outcome, Sequence[Finding]]:
+    """Return the outcome of an entry, and the findings that it rests on.
 
     A worse gate outweighs a better one, and an incomparable accuracy a better time.  Incomparable times and memory, as
     in the first nights, do not count.  An incomparable accuracy is *uncompared* where there is a baseline.
     """
-    if entry.state in (FAILED, SKIPPED):
-        return UNPREPARED if any(finding.verdict == UNPREPARED for finding in entry.findings) else entry.state
-    if any(finding.is_regression for finding in entry.findings):
-        if entry.accepted:
-            return ACCEPTED
-        return MOVED if entry.alarm else WORSE
-    if entry.is_stale:
-        return STALE
-    if entry.is_uncompared:
-        return UNCOMPARED
-    accuracy = entry.finding("accuracy")
-    if accuracy is not None and accuracy.verdict == INCOMPARABLE:
-        return INCOMPARABLE
-    verdicts = [finding.verdict for finding in entry.findings]
-    # An undecided trend, time or memory does not count beside a known accuracy.
-    if BETTER not in verdicts and accuracy is not None:
-        return accuracy.verdict
-    # Without a gate of accuracy the other gates decide.
-    return next((verdict for verdict in (BETTER, SAME, UNDECIDED) if verdict in verdicts), INCOMPARABLE)
+    found = entry.findings
+    if entry.state != State.DONE:
+        unprepared = [each for each in found if each.verdict == Outcome.UNPREPARED]
+        return Outcome.UNPREPARED if unprepared else Outcome(entry.state), unprepared
+    if not entry.accepted and (stale := [each for each in found if each.verdict == Outcome.STALE]):
+        return Outcome.STALE, stale
+    if worse := [each for each in found if each.is_regression]:
+        return Outcome.ACCEPTED if entry.accepted else Outcome.MOVED if entry.alarm else Outcome.WORSE, worse
+    if not entry.accepted and (uncompared := [each for each in found if each.is_uncompared]):
+        return Outcome.UNCOMPARED, uncompared
+    accuracy = [each for each in found if each.gate == "accuracy"]
+    better = [each for each in found if each.verdict == Outcome.BETTER]
+    if better and not any(each.verdict == Outcome.INCOMPARABLE for each in accuracy):
+        return Outcome.BETTER, better
+    # An undecided trend, time or memory does not count beside a known accuracy; without it the other gates decide.
+    same, undecided = ([each for each in found if each.verdict == name] for name in (Outcome.SAME, Outcome.UNDECIDED))
+    known = accuracy or same or undecided
+    return (Outcome(known[0].verdict), known) if known else (Outcome.INCOMPARABLE, found)
 
 
-def counted(run: Run) -> dict[str, int]:
-    """Return the number of entries by outcome, in the order of `OUTCOMES`."""
+def outcome(entry: Entry) -> Outcome:
+    """Return the outcome of an entry."""
+    return decided(entry)[0]
+
+
+def outcome_counts(run: Run) -> dict[Outcome, int]:
+    """Return the number of entries by outcome, in the order of `Outcome`."""
     found = Counter(map(outcome, run.entries))
-    return {name: found[name] for name in OUTCOMES}
+    return {name: found[name] for name in Outcome}
 
 
 def ranked(run: Run) -> list[Entry]:
     """Return the entries, the most urgent first; equally urgent ones in the order of the suite."""
-    return sorted(run.entries, key=lambda entry: OUTCOMES.index(outcome(entry)))
+    return sorted(run.entries, key=lambda entry: [*Outcome].index(outcome(entry)))
 
 
 def exit_code_of(run: Run, *, allow_incomparable: bool = False) -> ExitCode:
-    """Return the exit code of a night that was not interrupted.
-
-    A failed job outweighs a regression, and that a job that was not compared.
-    """
-    if run.failures:
-        return ExitCode.FAILED
-    if run.regressions:
-        return ExitCode.REGRESSION
-    return ExitCode.NOT_COMPARED if run.uncompared and not allow_incomparable else ExitCode.DONE
+    """Return the exit code of a night that was not interrupted: that of its most urgent outcome."""
+    counts = outcome_counts(run)
+    code = next((code for name, code in _EXIT_CODES.items() if counts[name]), ExitCode.DONE)
+    return ExitCode.DONE if allow_incomparable and code == ExitCode.NOT_COMPARED else code
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +83,6 @@ class Streak:
     n_nights: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemovedJob:
-    """A job that is no longer in its suite, or has another name there, and the last run that had it."""
-
-    name: str
-    run: int
-
-
 def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
     """Return the streak of an entry; None if it has no trouble, or has it for the first night.
 
@@ -119,7 +93,7 @@ def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
     found: Streak | None = None
     for run in newest_first if trouble else ():
         before = run.entry(entry.name)
-        if before is None or before.state == SKIPPED:
+        if before is None or before.state == State.SKIPPED:
             continue
         if _trouble(before) != trouble:
             break
@@ -127,20 +101,20 @@ def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
     return found
 
 
-def removed_jobs(run: Run, earlier: Sequence[Run]) -> tuple[RemovedJob, ...]:
-    """Return the jobs of the suite of the last finished run, of earlier ones oldest first, that this suite lacks.
+def removed_jobs(run: Run, earlier: Sequence[Run]) -> dict[str, int]:
+    """Return the jobs of the last finished run, of earlier ones oldest first, that the suite lacks now.
 
-    Jobs that ``--only`` left out are still in the suite.
+    By their names, with the last run that had each; another name is another job.  Jobs that ``--only`` left out are
+    still in the suite.
     """
     # A killed night has reported nothing.
     before = next((each for each in reversed(earlier) if each.finished is not None), None)
     if not run.planned or before is None:
-        return ()
-    now = frozenset(run.planned)
+        return {}
     last_runs = {entry.name: each.number for each in earlier for entry in each.entries}
-    return tuple(RemovedJob(name, last_runs.get(name, before.number)) for name in before.planned if name not in now)
+    return {name: last_runs.get(name, before.number) for name in before.planned if name not in run.planned}
 
 
 def _trouble(entry: Entry) -> str:
-    found = WORSE if entry.is_regression else outcome(entry)
-    return found if found in (FAILED, UNPREPARED, STALE, WORSE, UNCOMPARED) else ""
+    found = Outcome.WORSE if entry.is_regression else outcome(entry)
+    return found if found in _TROUBLES else ""

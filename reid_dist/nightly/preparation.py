@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from reid_dist.core.credentials import command_line, without_controls, without_credentials
 from reid_dist.errors import StoreError
-from reid_dist.nightly.history.history_values import PREPARATION, UNPREPARED, Code, Finding
+from reid_dist.nightly.history.history_values import PREPARATION, Code, Finding, Outcome
 from reid_dist.nightly.suite import Preparation
 
 # Seconds between a request to end and the end.
@@ -76,7 +76,7 @@ class Preparations:
 
 
 def _finding(code: str, facts: dict[str, Any]) -> Finding:
-    return Finding(gate=PREPARATION, verdict=UNPREPARED, code=code, facts=facts)
+    return Finding(gate=PREPARATION, verdict=Outcome.UNPREPARED, code=code, facts=facts)
 
 
 def _exit_code(words: Sequence[str], output: int, seconds: float) -> int | None:

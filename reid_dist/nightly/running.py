@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import reid_dist.core.signals as signals
 from reid_dist.core.credentials import without_credentials
@@ -30,19 +30,18 @@ from reid_dist.nightly.common_items import CommonItems, NotCommonError, on_commo
 from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import (
-    FAILED,
     PER_SPLIT,
     RUNNING,
-    SKIPPED,
     Entry,
     Finding,
     Past,
     Run,
+    State,
     estimates_of,
     reports_folder,
 )
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
-from reid_dist.nightly.outcomes import INTERRUPTED, exit_code_of
+from reid_dist.nightly.outcomes import exit_code_of
 from reid_dist.nightly.preparation import Preparations
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.nightly.wording import finding_text
@@ -77,6 +76,8 @@ _NUMBER: Final = re.compile(r"[0-9]{5,12}")
 
 # Digits that distinguish histories whose nights share a workspace.
 _DIGITS: Final = 12
+
+T = TypeVar("T")
 
 
 class _BudgetSpentError(Exception):
@@ -118,8 +119,8 @@ def run_suite(
     longer be written, its content and finished reports in `folder` stay.
     """
     deadline = None if suite.hours is None else time.monotonic() + suite.hours * 3600
-    shared = Workspace.at(workspace if workspace is not None else folder / "workspace")
-    _remove_left_over(shared, history)
+    place = Workspace.at(workspace if workspace is not None else folder / "workspace")
+    _remove_left_over(place, history)
     history.back_up()
     # Numbers of a new history must differ from those of reports of the one before.
     number = history.begin(
@@ -130,10 +131,22 @@ def run_suite(
         hours=suite.hours,
         above=_last_report(folder),
     )
-    places = _Places(folder, number, shared.place(_shared_name(history, number)))
+    shared = place.place(_shared_name(history, number))
+    output = f"{reports_folder(number)}/{_PREPARATIONS}"
+    night = _Night(
+        suite=suite,
+        history=history,
+        context=context,
+        cluster=_NightCluster(context),
+        preparations=Preparations(folder / output, output),
+        folder=folder,
+        number=number,
+        shared=shared,
+        deadline=deadline,
+    )
     try:
-        interrupted = _run_jobs(suite, jobs, history, places, context, deadline)
-        Workspace(places.shared).clear()
+        interrupted = night.run(jobs)
+        Workspace(shared).clear()
         if workspace is None:
             with contextlib.suppress(OSError):
                 (folder / "workspace").rmdir()
@@ -146,99 +159,178 @@ def run_suite(
         ) from error
 
 
-def _run_jobs(
-    suite: Suite,
-    jobs: list[PlannedJob],
-    history: History,
-    places: _Places,
-    context: NightContext,
-    deadline: float | None,
-) -> bool:
-    """Evaluate, gate and record the jobs; return whether the night was interrupted."""
-    left_out, interrupted = "", False
-    output = f"{reports_folder(places.number)}/{_PREPARATIONS}"
-    preparations = Preparations(places.folder / output, output)
-    with contextlib.closing(_NightCluster(context)) as cluster:
-        for at, planned in enumerate(jobs, start=1):
-            context.begun(at, len(jobs), planned.name)
-            started = utc_now()
-            report: Report | None = None
-            findings: tuple[Finding, ...] = ()
-            try:
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise _BudgetSpentError
-                if not left_out and (failure := _unprepared(planned, preparations, deadline)) is not None:
-                    entry, findings = undone_entry(planned, FAILED, finding_text(failure)), (failure,)
-                elif not left_out:
-                    entry, report = _evaluated(planned, places, cluster, context, deadline)
-                    findings = apply_gates(
-                        entry,
-                        report,
-                        history,
-                        suite=suite.suite,
-                        number=places.number,
-                        gates=suite.gates,
-                        common=partial(_on_common_items, planned, places, cluster, context, deadline),
-                        expects_new=planned.expects_new,
-                    )
-                    entry, findings = _explained(entry, findings, planned, places)
-            except _BudgetSpentError:
-                left_out = f"the time budget of {suite.hours:g} h was spent"
-            except KeyboardInterrupt:
-                # Finished jobs stay, and the page shows which ones are missing.
-                left_out, interrupted = INTERRUPTED, True
-                signals.acknowledge("jobs that had ended are in the history and on its page")
-            if left_out:
-                # Also an evaluated job that was not gated: it must not become a baseline.
-                entry, report, findings = undone_entry(planned, SKIPPED, left_out), None, ()
-            entry = replace(entry, started=started, findings=findings)
-            history.add(places.number, entry, report)
-            context.ended(at, len(jobs), entry)
-            if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
-                places.workspace(planned).clear()
-    return interrupted
+@dataclass(frozen=True, kw_only=True)
+class _Night:
+    """A run that was begun: `folder` is that of the page, `shared` the URI of the folder that jobs share."""
 
+    suite: Suite
+    history: History
+    context: NightContext
+    cluster: _NightCluster
+    preparations: Preparations
+    folder: Path
+    number: int
+    shared: str
+    deadline: float | None
 
-def _unprepared(planned: PlannedJob, preparations: Preparations, deadline: float | None) -> Finding | None:
-    """Make the features of a job; return the finding of a failure, None for none."""
-    remaining = None if deadline is None else deadline - time.monotonic()
-    found = preparations.failure(planned.preparations, remaining)
-    if found is not None and deadline is not None and time.monotonic() >= deadline:
-        raise _BudgetSpentError
-    return found
+    def run(self, jobs: list[PlannedJob]) -> bool:
+        """Evaluate, gate and record the jobs; return whether the night was interrupted."""
+        left_out, interrupted = "", False
+        with contextlib.closing(self.cluster):
+            for at, planned in enumerate(jobs, start=1):
+                self.context.begun(at, len(jobs), planned.name)
+                started = utc_now()
+                try:
+                    if not left_out:
+                        entry, report = self._gated(planned)
+                except _BudgetSpentError:
+                    left_out = f"the time budget of {self.suite.hours:g} h was spent"
+                except KeyboardInterrupt:
+                    # Finished jobs stay, and the page shows which ones are missing.
+                    left_out, interrupted = "the night was interrupted", True
+                    signals.acknowledge("jobs that had ended are in the history and on its page")
+                if left_out:
+                    # Also an evaluated job that was not gated: it must not become a baseline.
+                    entry, report = undone_entry(planned, State.SKIPPED, left_out), None
+                entry = replace(entry, started=started)
+                self.history.add(self.number, entry, report)
+                self.context.ended(at, len(jobs), entry)
+                if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
+                    self._workspace(planned).clear()
+        return interrupted
 
-
-def _on_common_items(
-    planned: PlannedJob,
-    places: _Places,
-    cluster: _NightCluster,
-    context: NightContext,
-    deadline: float | None,
-    past: Past,
-) -> CommonItems:
-    """Evaluate a job on the items that it has in common with an earlier entry, without what a report has beside."""
-    job = planned.pipeline.model_copy(update={**EXTRAS_OFF, "pictures": None, "other_codes": False})
-
-    def evaluate(query: FeatureSet, gallery: FeatureSet) -> Report:
-        opened = OpenedJob(job, query, gallery, {}, partial(evaluate_features, job, query, gallery))
-
-        def compute(session: Session) -> Report:
-            with context.stages() as progress:
-                return opened.evaluate(session.showing(_Limited(progress, deadline)))
-
-        return run_job(
-            lambda: JobRun(spec=opened.spec, compute=compute),
-            ReportStore(report_class=Report, title=planned.name),
-            lambda: contextlib.nullcontext(cluster.client()),
-            workspace=places.workspace(planned).path,
+    def _gated(self, planned: PlannedJob) -> tuple[Entry, Report | None]:
+        """Make the features of a job, evaluate it, and return its entry with the findings of the gates."""
+        self._keep_to_budget()
+        remaining = None if self.deadline is None else self.deadline - time.monotonic()
+        if (failure := self.preparations.failure(planned.preparations, remaining)) is not None:
+            self._keep_to_budget()
+            return undone_entry(planned, State.FAILED, finding_text(failure), findings=(failure,)), None
+        entry, report = self._evaluated(planned)
+        findings = apply_gates(
+            entry,
+            report,
+            self.history,
+            suite=self.suite.suite,
+            number=self.number,
+            gates=self.suite.gates,
+            common=partial(self._on_common_items, planned),
+            expects_new=planned.expects_new,
         )
+        return self._explained(replace(entry, findings=findings), planned), report
 
-    try:
-        return on_common_items(job, past, evaluate)
-    except NotCommonError as error:
-        if isinstance(error.__cause__, ClusterError | RunFailedError):
-            cluster.close()
-        raise
+    def _keep_to_budget(self) -> None:
+        """Raise _BudgetSpentError after the deadline."""
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise _BudgetSpentError
+
+    def _workspace(self, planned: PlannedJob) -> Workspace:
+        """Return the workspace of the jobs of one model on one data set, which read the same features."""
+        return Workspace(f"{self.shared}/{planned.model}/{planned.dataset}")
+
+    def _on_common_items(self, planned: PlannedJob, past: Past) -> CommonItems:
+        """Evaluate a job on the items that it has in common with an earlier entry, without what a report has beside."""
+        job = planned.pipeline.model_copy(update={**EXTRAS_OFF, "pictures": None, "other_codes": False})
+
+        def evaluate(query: FeatureSet, gallery: FeatureSet) -> Report:
+            opened = OpenedJob(job, query, gallery, {}, partial(evaluate_features, job, query, gallery))
+
+            def compute(session: Session) -> Report:
+                with self.context.stages() as progress:
+                    return opened.evaluate(session.showing(_Limited(progress, self._keep_to_budget)))
+
+            return run_job(
+                lambda: JobRun(spec=opened.spec, compute=compute),
+                ReportStore(report_class=Report, title=planned.name),
+                lambda: contextlib.nullcontext(self.cluster.client()),
+                workspace=self._workspace(planned).path,
+            )
+
+        try:
+            return on_common_items(job, past, evaluate)
+        except NotCommonError as error:
+            if isinstance(error.__cause__, ClusterError | RunFailedError):
+                self.cluster.close()
+            raise
+
+    def _evaluated(self, planned: PlannedJob) -> tuple[Entry, Report | None]:
+        """Evaluate one job; any failure becomes its entry, except for an interruption of the night."""
+        relative = f"{reports_folder(self.number)}/{planned.name}"
+        target = self.folder / relative
+        seconds, peak = [], None
+
+        # Opening and evaluating count, saving does not.
+        @contextlib.contextmanager
+        def timed(shown: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+            with shown() as progress:
+                begin = time.perf_counter()
+                yield progress
+                seconds.append(time.perf_counter() - begin)
+
+        @contextlib.contextmanager
+        def stages() -> Iterator[Progress]:
+            nonlocal peak
+            with timed(self.context.stages) as progress:
+                yield _Limited(progress, self._keep_to_budget)
+            peak = peak_bytes(client)
+
+        try:
+            client = self.cluster.client()
+            reset_peaks(client)
+            workspace = self._workspace(planned)
+            reused = tuple(workspace.kinds())
+            job = planned.pipeline
+            report_class, prepare = prepared_job(job, partial(timed, self.context.rows), stages)
+            report: Report | SplitReport = run_job(
+                prepare,
+                ReportStore(report_class=report_class, output=target, title=planned.name, description=job.description),
+                lambda: contextlib.nullcontext(client),
+                workspace=workspace.path,
+            )
+        except _BudgetSpentError:
+            raise
+        except ReidDistError as error:
+            if isinstance(error, ClusterError | RunFailedError):
+                self.cluster.close()
+            return undone_entry(planned, State.FAILED, error.in_one_line), None
+        except Exception as error:  # A defect in one job: the night continues, and the traceback is kept.
+            self.cluster.close()
+            return _defect(planned, error, target), None
+        entry = replace(
+            done_entry(planned, report),
+            seconds=sum(seconds),
+            peak_bytes=peak,
+            reused=reused,
+            machine=self.context.machine,
+            folder=relative,
+        )
+        # Means over splits have no values per query; nights are compared by the values of each split.
+        return entry, report if isinstance(report, Report) else None
+
+    def _explained(self, entry: Entry, planned: PlannedJob) -> Entry:
+        """Add the files of the queries that lost most, and for a regression an explorer of the lists, if it has any.
+
+        Pictures are left out, since reading them all may take longer than the job; nothing here fails a night.
+        """
+        if not any(change.lost for finding in entry.findings for change in finding.changes):
+            return entry
+        files: Mapping[int, str] = {}
+        with contextlib.suppress(ReidDistError, OSError):
+            found = open_labels(planned.pipeline.query, "query").image_paths
+            files = {} if found is None else {row: Path(str(path)).name for row, path in enumerate(found)}
+        findings = []
+        for finding in entry.findings:
+            changes = (
+                replace(change, files=tuple(files.get(moved.row, "") for moved in change.lost))
+                for change in finding.changes
+            )
+            findings.append(replace(finding, changes=tuple(changes)))
+        explorer, target = "", self.folder / entry.folder
+        if any(finding.is_regression for finding in findings) and (target / TOPK).is_file():
+            with contextlib.suppress(ReidDistError, OSError):
+                write_folder(Site(open_subject(Report.load(target)), pictures=False), target / _EXPLORER)
+                explorer = f"{entry.folder}/{_EXPLORER}"
+        return replace(entry, findings=tuple(findings), explorer=explorer)
 
 
 def _last_report(folder: Path) -> int:
@@ -256,28 +348,10 @@ def _shared_name(history: History, number: int) -> str:
 
 
 def _remove_left_over(shared: Workspace, history: History) -> None:
-    """Remove the shared folders of killed nights."""
     ended = {_shared_name(history, number) for number, state in history.states().items() if state != RUNNING}
     for name in folder_at(shared.path).folders():
         if name in ended:
             Workspace(shared.place(name)).clear()
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Directories of one run: `folder` of the page, and the URI of the folder that jobs share."""
-
-    folder: Path
-    number: int
-    shared: str
-
-    def report(self, planned: PlannedJob) -> str:
-        """Return the directory of the report of a job, relative to that of the page."""
-        return f"{reports_folder(self.number)}/{planned.name}"
-
-    def workspace(self, planned: PlannedJob) -> Workspace:
-        """Return the workspace of the jobs of one model on one data set, which read the same features."""
-        return Workspace(f"{self.shared}/{planned.model}/{planned.dataset}")
 
 
 class _NightCluster:
@@ -314,124 +388,20 @@ class _NightCluster:
 
 
 class _Limited(Progress):
-    """Forwards progress, and ends the job after the deadline."""
+    """Forwards progress, and may end the job after each task."""
 
-    def __init__(self, inner: Progress, deadline: float | None) -> None:
-        self._inner = inner
-        self._deadline = deadline
+    def __init__(self, inner: Progress, check: Callable[[], None]) -> None:
+        self._inner, self._check = inner, check
 
     def start(self, totals: dict[str, int]) -> None:
         self._inner.start(totals)
 
     def advance(self, stage: str) -> None:
         self._inner.advance(stage)
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise _BudgetSpentError
+        self._check()
 
     def warn(self, message: str) -> None:
         self._inner.warn(message)
-
-
-class _Measured:
-    """Progress of a job, with the time of opening and evaluating it and the memory it takes; saving is left out."""
-
-    def __init__(self, context: NightContext, client: Client | None, deadline: float | None) -> None:
-        self._context, self._client, self._deadline = context, client, deadline
-        self.seconds = 0.0
-        self.peak_bytes: int | None = None
-
-    @contextlib.contextmanager
-    def rows(self) -> Iterator[RowsProgress | None]:
-        with self._context.rows() as progress, self._time():
-            yield progress
-
-    @contextlib.contextmanager
-    def stages(self) -> Iterator[Progress]:
-        with self._context.stages() as progress, self._time():
-            yield _Limited(progress, self._deadline)
-        self.peak_bytes = peak_bytes(self._client)
-
-    @contextlib.contextmanager
-    def _time(self) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        self.seconds += time.perf_counter() - begin
-
-
-def _evaluated(
-    planned: PlannedJob,
-    places: _Places,
-    cluster: _NightCluster,
-    context: NightContext,
-    deadline: float | None,
-) -> tuple[Entry, Report | None]:
-    """Evaluate one job; any failure becomes its entry, except for an interruption of the night."""
-    target = places.folder / places.report(planned)
-    try:
-        client = cluster.client()
-        reset_peaks(client)
-        workspace = places.workspace(planned)
-        reused = tuple(workspace.kinds())
-        measured = _Measured(context, client, deadline)
-        job = planned.pipeline
-        report_class, prepare = prepared_job(job, measured.rows, measured.stages)
-        report: Report | SplitReport = run_job(
-            prepare,
-            ReportStore(report_class=report_class, output=target, title=planned.name, description=job.description),
-            lambda: contextlib.nullcontext(client),
-            workspace=workspace.path,
-        )
-    except _BudgetSpentError:
-        raise
-    except (ClusterError, RunFailedError) as error:
-        cluster.close()
-        return undone_entry(planned, FAILED, error.in_one_line), None
-    except ReidDistError as error:
-        return undone_entry(planned, FAILED, error.in_one_line), None
-    except Exception as error:  # A defect in one job: the night continues, and the traceback is kept.
-        cluster.close()
-        return _defect(planned, error, target), None
-    entry = replace(
-        done_entry(planned, report),
-        seconds=measured.seconds,
-        peak_bytes=measured.peak_bytes,
-        reused=reused,
-        machine=context.machine,
-        folder=places.report(planned),
-    )
-    # Means over splits have no values per query; nights are compared by the values of each split.
-    return entry, report if isinstance(report, Report) else None
-
-
-def _explained(
-    entry: Entry, findings: tuple[Finding, ...], planned: PlannedJob, places: _Places
-) -> tuple[Entry, tuple[Finding, ...]]:
-    """Add the file names of the queries that lost most, and for a regression an explorer of the lists, if it has any.
-
-    Pictures are left out, since reading them all may take longer than the job; nothing here fails a night.
-    """
-    if not any(change.lost for finding in findings for change in finding.changes):
-        return entry, findings
-    files: Mapping[int, str] = {}
-    with contextlib.suppress(ReidDistError, OSError):
-        found = open_labels(planned.pipeline.query, "query").image_paths
-        files = {} if found is None else {row: Path(str(path)).name for row, path in enumerate(found)}
-    findings = tuple(
-        replace(
-            finding,
-            changes=tuple(
-                replace(change, files=tuple(files.get(moved.row, "") for moved in change.lost))
-                for change in finding.changes
-            ),
-        )
-        for finding in findings
-    )
-    target = places.folder / entry.folder
-    if any(finding.is_regression for finding in findings) and (target / TOPK).is_file():
-        with contextlib.suppress(ReidDistError, OSError):
-            write_folder(Site(open_subject(Report.load(target)), pictures=False), target / _EXPLORER)
-            entry = replace(entry, explorer=f"{entry.folder}/{_EXPLORER}")
-    return entry, findings
 
 
 def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:
@@ -441,7 +411,7 @@ def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:
         (target / DEFECTS).write_text(traceback.format_exc(), encoding="utf-8")
         where = f"; its traceback is in {target / DEFECTS}"
     reason = f"a defect of reid-dist: {type(error).__name__}: {error}{where}"
-    return undone_entry(planned, FAILED, reason)
+    return undone_entry(planned, State.FAILED, reason)
 
 
 # ------------------------------------------------------------------------------------------------- entries of reports
@@ -486,7 +456,7 @@ def done_entry(planned: PlannedJob, report: Report | SplitReport) -> Entry:
     )
 
 
-def undone_entry(planned: PlannedJob, state: str, reason: str) -> Entry:
+def undone_entry(planned: PlannedJob, state: str, reason: str, *, findings: tuple[Finding, ...] = ()) -> Entry:
     """Entry of a job that failed or was skipped; the reason becomes one line without passwords of URIs."""
     return Entry(
         model=planned.model,
@@ -495,11 +465,11 @@ def undone_entry(planned: PlannedJob, state: str, reason: str) -> Entry:
         labels=planned.labels,
         state=state,
         reason=without_credentials(" ".join(reason.split())),
+        findings=findings,
     )
 
 
 def _digests_of(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the digests of the content of an input, without its location."""
     return {name: each for name, each in description.items() if name.endswith("digest")}
 
 

@@ -165,23 +165,17 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
 
 
 def _problems(suite: Suite) -> Iterator[Problem]:
-    """Yield problems that concern several fields."""
-    groups: list[tuple[str, str, Mapping[str, object]]] = [
-        ("models", "model", suite.models),
-        ("datasets", "dataset", suite.datasets),
-    ]
-    owners: dict[tuple[str, str], PipelineJob] = {("datasets", name): each for name, each in suite.datasets.items()}
-    owners |= {("jobs", name): each for name, each in suite.jobs.items()}
-    makers: dict[tuple[str, str], Prepared] = {("models", name): each for name, each in suite.models.items()}
-    makers |= {("datasets", name): each for name, each in suite.datasets.items()}
-    for owner, maker in makers.items():
-        for position, word in enumerate(maker.prepare or ()):
-            yield from (Problem((*owner, "prepare", position), text) for text in _wrong_placeholders(word))
-    for owner, each in owners.items():
-        for group, what, named in groups:
+    groups: dict[str, Mapping[str, object]] = {"models": suite.models, "datasets": suite.datasets, "jobs": suite.jobs}
+    for owner, each in (((group, name), each) for group, named in groups.items() for name, each in named.items()):
+        if isinstance(each, Prepared):
+            for position, word in enumerate(each.prepare or ()):
+                yield from (Problem((*owner, "prepare", position), text) for text in _wrong_placeholders(word))
+        if not isinstance(each, PipelineJob):
+            continue
+        for group in ("models", "datasets"):
             for position, name in enumerate(getattr(each, group, None) or ()):
-                if name not in named:
-                    yield Problem((*owner, group, position), f"there is no {what} {name!r}")
+                if name not in groups[group]:
+                    yield Problem((*owner, group, position), f"there is no {group[:-1]} {name!r}")
         for field in _WITH_PLACEHOLDERS:
             yield from (Problem((*owner, field), text) for text in _wrong_placeholders(getattr(each, field)))
         if each.sweep is not None:
@@ -189,7 +183,6 @@ def _problems(suite: Suite) -> Iterator[Problem]:
 
 
 def _problems_of_jobs(suite: Suite) -> Iterator[Problem]:
-    """Yield problems of data sets and jobs together."""
     jobs = list(suite.planned())
     if not jobs:
         yield Problem(("jobs",), "no job is left: models and datasets leave out every one")
@@ -212,7 +205,6 @@ def _wrong_placeholders(text: str | None) -> Iterator[str]:
 
 
 def _preparations(makers: Sequence[Prepared], placeholders: Mapping[str, str]) -> Iterator[Preparation]:
-    """Yield the commands of a model and a data set."""
     for maker in makers:
         if maker.prepare is not None:
             words = tuple(_filled(word, placeholders) for word in maker.prepare)
@@ -224,7 +216,6 @@ def _filled(text: str, placeholders: Mapping[str, str]) -> str:
 
 
 def _merged(sets: DataSet, variant: Variant, placeholders: Mapping[str, str]) -> PipelineJob:
-    """Return the pipeline of a data set and a way to evaluate it."""
     fields = {
         name: getattr(each, name)
         for each in (sets, variant)

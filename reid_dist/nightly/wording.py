@@ -14,12 +14,8 @@ from typing import Any, Final, NamedTuple
 from reid_dist.core.formatting import byte_size, counted, duration, first_few, shortened, upper_first
 from reid_dist.errors import ExitCode
 from reid_dist.nightly.causes import (
-    INPUTS,
-    JOB,
-    LABELS,
-    MACHINE,
-    VERSION,
     Cause,
+    CauseKind,
     brief,
     causes,
     changes_every_night,
@@ -29,38 +25,19 @@ from reid_dist.nightly.causes import (
 from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.history.history_values import (
     BASELINE,
-    BETTER,
     CANDIDATE,
-    DONE,
-    FAILED,
-    INCOMPARABLE,
-    SAME,
-    SKIPPED,
-    STALE,
-    UNCOMPARED,
-    UNDECIDED,
-    UNPREPARED,
-    WORSE,
     Change,
     Code,
     Decider,
     Entry,
     Finding,
+    Outcome,
     Role,
     Run,
+    State,
     moment,
 )
-from reid_dist.nightly.outcomes import (
-    ACCEPTED,
-    MOVED,
-    RemovedJob,
-    Streak,
-    outcome,
-    streak,
-)
-from reid_dist.nightly.outcomes import (
-    counted as counted_outcomes,
-)
+from reid_dist.nightly.outcomes import Streak, decided, outcome, outcome_counts, streak
 from reid_dist.reports import words
 from reid_dist.reports.comparison import Untested
 from reid_dist.reports.verdicts import p_value_text
@@ -79,11 +56,11 @@ COSTS: Final = {"seconds": "time", "peak_bytes": "peak memory"}
 """Names of the quantities that are no metrics."""
 
 KINDS: Final = {
-    INPUTS: "content of the inputs",
-    JOB: "definition of the job",
-    LABELS: "labels in the suite",
-    VERSION: "version or commit",
-    MACHINE: "machine",
+    CauseKind.INPUTS: "content of the inputs",
+    CauseKind.JOB: "definition of the job",
+    CauseKind.LABELS: "labels in the suite",
+    CauseKind.VERSION: "version or commit",
+    CauseKind.MACHINE: "machine",
 }
 """Description of a kind of cause."""
 
@@ -101,45 +78,55 @@ _OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape"
 
 
 class Sign(NamedTuple):
-    """Presentation of an outcome or a verdict without colour: its name, which is also its style, a mark and words."""
+    """Presentation of an outcome or a verdict without colour: its name, which is also its style, a mark and words.
+
+    `one` and `many` are phrases for one job and for several.
+    """
 
     kind: str
     mark: str
     words: str
+    one: str = ""
+    many: str = ""
+
+    def phrase(self, n_jobs: int) -> str:
+        """Return the phrase for so many jobs."""
+        return self.one if n_jobs == 1 else self.many
 
 
-_SIGNS: Final = {
-    FAILED: ("\N{BALLOT X}", "failed"),
-    UNPREPARED: ("\N{BALLOT X}", "preparation failed"),
-    STALE: ("\N{CLOCKWISE OPEN CIRCLE ARROW}", "features not new"),
-    MOVED: ("!", "moved without a cause"),
-    WORSE: ("\N{BLACK DOWN-POINTING TRIANGLE}", "worse"),
-    UNCOMPARED: ("\N{CIRCLED DIVISION SLASH}", "not compared"),
-    SKIPPED: ("\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}", "skipped"),
-    INCOMPARABLE: ("?", "no baseline yet"),
-    UNDECIDED: ("\N{PLUS-MINUS SIGN}", "no change detected"),
-    ACCEPTED: ("\N{CHECK MARK}", "accepted"),
-    BETTER: ("\N{BLACK UP-POINTING TRIANGLE}", "better"),
-    SAME: ("=", "same"),
-}
-SIGNS: Final = {kind: Sign(kind, *sign) for kind, sign in _SIGNS.items()}
+_SIGNS: Final = (
+    Sign(Outcome.FAILED, "\N{BALLOT X}", "failed", "failed", "failed"),
+    Sign(
+        *(Outcome.UNPREPARED, "\N{BALLOT X}", "preparation failed"),
+        *("has no features because its preparation failed", "have no features because their preparation failed"),
+    ),
+    Sign(
+        *(Outcome.STALE, "\N{CLOCKWISE OPEN CIRCLE ARROW}", "features not new"),
+        *("got no new features", "got no new features"),
+    ),
+    Sign(Outcome.MOVED, "!", "moved without a cause", "moved without a cause", "moved without a cause"),
+    Sign(Outcome.WORSE, "\N{BLACK DOWN-POINTING TRIANGLE}", "worse", "is worse", "are worse"),
+    Sign(
+        *(Outcome.UNCOMPARED, "\N{CIRCLED DIVISION SLASH}", "not compared"),
+        *("was not compared with its baseline", "were not compared with their baselines"),
+    ),
+    Sign(
+        *(Outcome.SKIPPED, "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}", "skipped"),
+        *("was skipped", "were skipped"),
+    ),
+    Sign(Outcome.INCOMPARABLE, "?", "no baseline yet", "has no baseline yet", "have no baseline yet"),
+    Sign(Outcome.UNDECIDED, "\N{PLUS-MINUS SIGN}", "no change detected"),
+    Sign(
+        *(Outcome.ACCEPTED, "\N{CHECK MARK}", "accepted"),
+        *("is worse, and was accepted", "are worse, and were accepted"),
+    ),
+    Sign(Outcome.BETTER, "\N{BLACK UP-POINTING TRIANGLE}", "better", "is better", "are better"),
+    Sign(Outcome.SAME, "=", "same", "is the same as before", "are the same as before"),
+)
+SIGNS: Final[Mapping[str, Sign]] = {sign.kind: sign for sign in _SIGNS}
 """Sign of every outcome, the most urgent first."""
 
-# Phrases for one job and for several, by outcome.
-_PHRASES: Final = {
-    FAILED: ("failed", "failed"),
-    UNPREPARED: ("has no features because its preparation failed", "have no features because their preparation failed"),
-    STALE: ("got no new features", "got no new features"),
-    MOVED: ("moved without a cause", "moved without a cause"),
-    WORSE: ("is worse", "are worse"),
-    UNCOMPARED: ("was not compared with its baseline", "were not compared with their baselines"),
-    SKIPPED: ("was skipped", "were skipped"),
-    BETTER: ("is better", "are better"),
-    ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
-    INCOMPARABLE: ("has no baseline yet", "have no baseline yet"),
-    SAME: ("is the same as before", "are the same as before"),
-}
-_URGENT: Final = (FAILED, UNPREPARED, STALE, MOVED, WORSE, UNCOMPARED, SKIPPED)
+_URGENT: Final = tuple(Outcome)[: tuple(Outcome).index(Outcome.INCOMPARABLE)]
 
 
 # -------------------------------------------------------------------------------------------- times, values and changes
@@ -176,17 +163,14 @@ def value_text(name: str, value: float | None) -> str:
     return byte_size(value) if name == "peak_bytes" else words.metric_value(name, value)
 
 
-def difference_text(change: Change, *, interval: bool = False) -> str:
-    """Return a change in points, or as a ratio of times or sizes, optionally with its interval; empty if unknown."""
+def difference_text(change: Change) -> str:
+    """Return a change in points, or as a ratio of times or sizes; empty if unknown."""
     if change.difference is None:
         return ""
     if change.name in COSTS:
         return f"\N{MULTIPLICATION SIGN}\N{NO-BREAK SPACE}{change.difference:.2f}"
     scale, digits, unit = (100, ".2f", " points") if is_share(change.name) else (1, ".4g", "")
-    text = f"{scale * change.difference:+{digits}}{unit}"
-    if interval and change.low is not None and change.high is not None:
-        text += f" {interval_text(change.name, change.low, change.high)}"
-    return text.replace("-", "\N{MINUS SIGN}")
+    return f"{scale * change.difference:+{digits}}{unit}".replace("-", "\N{MINUS SIGN}")
 
 
 def interval_text(name: str, low: float, high: float) -> str:
@@ -212,10 +196,10 @@ def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
     accuracy = entry.finding("accuracy")
     if texts[0] and accuracy is not None and "common" in accuracy.facts:
         texts[0] += " on common items"
-    if entry.is_uncompared and name in changes and not texts[0]:
+    if outcome(entry) == Outcome.UNCOMPARED and name in changes and not texts[0]:
         texts = [f"before {value_text(name, changes[name].baseline)}"]
     costs = [(text, changes[each]) for each, text in COSTS.items() if each in changes]
-    texts += [f"{text} {difference_text(change)}" for text, change in costs if change.verdict == WORSE]
+    texts += [f"{text} {difference_text(change)}" for text, change in costs if change.verdict == Outcome.WORSE]
     return name, value_text(name, entry.value(name)), ", ".join(filter(None, texts))
 
 
@@ -223,7 +207,9 @@ def change_text(change: Change) -> str:
     """Return a change as ``mAP 85.20 % → 83.37 % (-1.83 points)``, with a true minus sign."""
     text = f"{COSTS.get(change.name, change.name)} {value_text(change.name, change.baseline)} {_ARROW} "
     text += value_text(change.name, change.candidate)
-    difference = difference_text(change, interval=True)
+    difference = difference_text(change)
+    if difference and change.name not in COSTS and change.low is not None and change.high is not None:
+        difference += f" {interval_text(change.name, change.low, change.high)}"
     return f"{text} ({difference})" if difference else text
 
 
@@ -257,11 +243,9 @@ def jobs(count: int) -> str:
     return counted(count, "job")
 
 
-def exit_meaning(code: int | None) -> str:
+def exit_meaning(code: int) -> str:
     """Return the meaning of an exit code."""
-    if code is None:
-        return "the run did not end"
-    return next((each.meaning for each in ExitCode if each == code), "not one of this command")
+    return next(each.meaning for each in ExitCode if each == code)
 
 
 BOARD_TEST: Final = (
@@ -287,9 +271,9 @@ def lasting_text(found: Streak) -> str:
     return f"for {found.n_nights:,} nights in a row, since run {found.run}"
 
 
-def removed_text(job: RemovedJob) -> str:
-    """Return that a job left its suite."""
-    return f"no longer in the suite (last in run {job.run})"
+def removed_text(run: int) -> str:
+    """Return that a job left its suite after a run."""
+    return f"no longer in the suite (last in run {run})"
 
 
 def cause_text(cause: Cause) -> str:
@@ -309,7 +293,7 @@ def cause_text(cause: Cause) -> str:
 
 def sign_of_finding(finding: Finding) -> Sign:
     """Return the sign of a finding."""
-    sign = SIGNS[MOVED if finding.alarm else finding.verdict]
+    sign = SIGNS[Outcome.MOVED if finding.alarm else finding.verdict]
     return sign if finding.alarm else sign._replace(words=brief_verdict(finding))
 
 
@@ -318,7 +302,7 @@ def brief_verdict(finding: Finding) -> str:
     if finding.code in (Code.WAITING, Code.NOISY):
         missing = max(1, int(finding.facts["needed"]) - int(finding.facts["n"]))
         return f"needs {counted(missing, 'more night')}"
-    if finding.verdict == INCOMPARABLE:
+    if finding.verdict == Outcome.INCOMPARABLE:
         return "no baseline yet" if finding.code == Code.NO_BASELINE else "not compared"
     return SIGNS[finding.verdict].words
 
@@ -328,7 +312,7 @@ def finding_text(finding: Finding) -> str:
     moves = [
         change_text(change)
         for change in (finding.changes if finding.is_uncompared else ())
-        if change.verdict == INCOMPARABLE and None not in (change.baseline, change.candidate)
+        if change.verdict == Outcome.INCOMPARABLE and None not in (change.baseline, change.candidate)
     ]
     # The words of an older version begin with the alarm.
     alarm = _moved(finding.facts["moved"]) if "moved" in finding.facts else ""
@@ -427,7 +411,7 @@ def _ratio(finding: Finding) -> str:
     (change,) = finding.changes
     value, median = (value_text(change.name, each) for each in (change.candidate, change.baseline))
     beyond = "the smallest that matters" if finding.facts["bound"] == "effect" else "the noise of these runs"
-    outside = "outside" if finding.verdict in (WORSE, BETTER) else "within"
+    outside = "outside" if finding.verdict in (Outcome.WORSE, Outcome.BETTER) else "within"
     of = f"{change.difference:.2f} times the median {median} of {counted(change.n_units or 0, 'comparable run')}"
     return f"{value}, {of}; {outside} {change.low:.2f} to {change.high:.2f}, {beyond}"
 
@@ -446,7 +430,6 @@ def _tested(finding: Finding) -> str:
 
 
 def _decisive(finding: Finding) -> list[Change]:
-    """Return the changes that have the verdict of a finding."""
     return [change for change in finding.changes if change.verdict == finding.verdict]
 
 
@@ -472,11 +455,11 @@ def _metric_text(change: Change, finding: Finding) -> str:
     if change.n_lost is not None:
         facts.append(f"{change.n_lost} queries lost and {change.n_gained} gained")
     text = ", ".join(facts) + ")"
-    if change.verdict == SAME:
+    if change.verdict == Outcome.SAME:
         return f"{text}, within the {points(effect)} points that matter"
     if "too_few" in finding.facts:
         return f"{text}; {change.n_units} identities are too few to tell a loss from chance at this level"
-    return f"{text}; {_detectable_text([(change, effect)])}" if change.verdict == UNDECIDED else text
+    return f"{text}; {_detectable_text([(change, effect)])}" if change.verdict == Outcome.UNDECIDED else text
 
 
 def _detectable_text(found: Sequence[tuple[Change, float]]) -> str:
@@ -505,7 +488,7 @@ def _line(finding: Finding) -> str:
             f"what decides is the test by {by}{p_value})"
         )
     if "as_in" in facts or "repeats" in facts:
-        rising = [change for change in finding.changes if change.verdict == BETTER]
+        rising = [change for change in finding.changes if change.verdict == Outcome.BETTER]
         parts = [f"{change.name} by about {points(change.difference or 0.0)} points" for change in rising]
         why = f"as in run {facts['as_in']}" if "as_in" in facts else f"but the result is that of run {facts['repeats']}"
         return f"rising, {why}: {', '.join(parts)} along the fitted line since run {finding.baseline}"
@@ -540,34 +523,19 @@ _REASONS: Final[Mapping[Code, Callable[[Finding], str]]] = {
 
 
 def reasons(entry: Entry) -> list[tuple[str, str]]:
-    """Return pairs of gates, in words, and their reasons; of an entry without changes the reason of accuracy.
+    """Return pairs of gates, in words, and their reasons, of what the outcome of an entry rests on.
 
     Entries that were not done have no gates.  An acceptance comes last.
     """
-    if entry.state != DONE:
+    if entry.state != State.DONE:
         return [("", entry.reason or "no reason was recorded")]
-    if outcome(entry) == STALE:
-        return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.verdict == STALE]
-    if entry.is_uncompared and not entry.is_regression:
-        return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.is_uncompared]
-    changed = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
-    # A time or a trend without a verdict adds nothing beside one with a verdict.
-    unknown = {INCOMPARABLE, UNDECIDED} - {outcome(entry)}
-    changed = [finding for finding in changed if finding.verdict not in unknown or finding.alarm]
-    if outcome(entry) == UNDECIDED:
-        changed = [finding for finding in changed if finding.gate == "accuracy"] or changed
-    if any(finding.is_regression for finding in changed):
-        changed = [finding for finding in changed if finding.is_regression]
-    accuracy = entry.finding("accuracy")
-    shown = changed or ([accuracy] if accuracy is not None else [*entry.findings])
-    if not shown:
-        return [("", "no gate is switched on")]
     # In the first nights all gates have one reason.
     gates: dict[str, list[str]] = {}
-    for finding in shown:
+    for finding in decided(entry)[1]:
         gates.setdefault(finding_text(finding), []).append(finding.gate)
     found = [(upper_first(", ".join(names)), reason) for reason, names in gates.items()]
-    return [*found, ("Accepted", entry.accepted)] if entry.accepted else found
+    accepted = [("Accepted", entry.accepted)] if entry.accepted else []
+    return [*(found or [("", "no gate is switched on")]), *accepted]
 
 
 # ------------------------------------------------------------------------------------------------------------- headline
@@ -594,51 +562,46 @@ class Headline:
 
 def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
     """Return the headline of a run; the earlier ones, oldest first, have the baselines of its entries."""
-    counts = counted_outcomes(run)
-    order = (*_URGENT, BETTER, SAME, UNDECIDED, INCOMPARABLE)
-    kind = next((name for name in order if counts[name]), SAME)
+    counts = outcome_counts(run)
+    order = (*_URGENT, Outcome.BETTER, Outcome.SAME, Outcome.UNDECIDED, Outcome.INCOMPARABLE)
+    kind = next((name for name in order if counts[name]), Outcome.SAME)
     title = upper_first(_title(run, counts, is_first=not any(each.entries for each in earlier)))
     clauses = tuple(_clauses(run, earlier))
     return Headline(kind, title, clauses, "" if clauses else _quiet(run, earlier))
 
 
 def leading_change(entry: Entry) -> tuple[Finding, Change] | None:
-    """Return the first change, in the order of the gates, with the verdict of the outcome, and its finding."""
-    wanted = BETTER if outcome(entry) == BETTER else WORSE
-    changes = [(finding, change) for finding in entry.findings for change in finding.changes]
-    found = [(finding, change) for finding, change in changes if finding.verdict == change.verdict == wanted]
-    if not found and entry.alarm:
-        found = [each for each in changes if each[1].difference and each[1].baseline != each[1].candidate]
-    return found[0] if found else None
+    """Return the change that the outcome rests on first of all, and its finding; None for none."""
+    changes = [(finding, change) for finding in decided(entry)[1] for change in finding.changes]
+    decisive = [each for each in changes if each[0].verdict == each[1].verdict in (Outcome.WORSE, Outcome.BETTER)]
+    # An alarm has changes that no gate calls worse.
+    moved = [each for each in changes if each[1].difference and each[1].baseline != each[1].candidate]
+    return next(iter(decisive or (moved if entry.alarm else [])), None)
 
 
-def _title(run: Run, counts: dict[str, int], *, is_first: bool) -> str:
+def _title(run: Run, counts: Mapping[Outcome, int], *, is_first: bool) -> str:
     n_jobs = len(run.entries)
-    if not n_jobs:
-        return "no job was run"
     # Urgent outcomes, or else changes; the tally has all outcomes.
     shown = [name for name in _URGENT if counts[name]]
-    shown = shown or [name for name in (BETTER, ACCEPTED, INCOMPARABLE) if counts[name]]
-    if shown == [INCOMPARABLE] and counts[INCOMPARABLE] == n_jobs and is_first:
+    shown = shown or [name for name in (Outcome.BETTER, Outcome.ACCEPTED, Outcome.INCOMPARABLE) if counts[name]]
+    if shown == [Outcome.INCOMPARABLE] and counts[Outcome.INCOMPARABLE] == n_jobs and is_first:
         return "first night: no baseline yet"
-    if not shown and counts[UNDECIDED]:
+    if not shown and counts[Outcome.UNDECIDED]:
         return "no change detected"
-    shown = shown or [SAME]
+    shown = shown or [Outcome.SAME]
     if counts[shown[0]] == n_jobs:
-        one, many = _PHRASES[shown[0]]
         everyone = {1: "the one job", 2: "both jobs"}.get(n_jobs, f"all {jobs(n_jobs)}")
-        return f"{everyone} {one if n_jobs == 1 else many}"
-    phrases = [_PHRASES[name][counts[name] != 1] for name in shown]
+        return f"{everyone} {SIGNS[shown[0]].phrase(n_jobs)}"
     if len(shown) == 1:
-        return f"{counts[shown[0]]:,} of {jobs(n_jobs)} {phrases[0]}"
-    parts = [f"{counts[name]:,} {phrase}" for name, phrase in zip(shown, phrases, strict=True)]
+        return f"{counts[shown[0]]:,} of {jobs(n_jobs)} {SIGNS[shown[0]].phrase(counts[shown[0]])}"
+    parts = [f"{counts[name]:,} {SIGNS[name].phrase(counts[name])}" for name in shown]
     return f"of {jobs(n_jobs)}, {', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _quiet(run: Run, earlier: Sequence[Run]) -> str:
     """Return what is to say of a night without a change: what could have been detected, and what changed."""
-    quiet = [entry for entry in run.entries if outcome(entry) == UNDECIDED]
-    unchanged = _NO_CHANGE if {*map(outcome, run.entries)} <= {SAME, UNDECIDED} else ""
+    quiet = [entry for entry in run.entries if outcome(entry) == Outcome.UNDECIDED]
+    unchanged = "No gate found a change." if {*map(outcome, run.entries)} <= {Outcome.SAME, Outcome.UNDECIDED} else ""
     if not quiet:
         return unchanged
     found = []
@@ -646,28 +609,19 @@ def _quiet(run: Run, earlier: Sequence[Run]) -> str:
         finding = entry.finding("accuracy")
         if finding is not None and finding.changes and finding.code == Code.TESTED:
             found.append((finding.changes[0], float(finding.facts["effect"])))
-    parts = [features_text(quiet[0], earlier)] if len(quiet) == 1 else []
-    if len(quiet) > 1 and all(changes_every_night(entry, earlier) for entry in quiet):
-        parts = [_FEATURES_CHANGE]
-    name = found[0][0].name if found else ""
+    features = ""
+    if all(changes_every_night(entry, earlier) for entry in quiet):
+        features = "Features changed (as every night)"
+    elif len(quiet) == 1 and (before := done_before(quiet[0], earlier)):
+        features = "Features changed" if before[-1][1].input_digest != quiet[0].input_digest else ""
     detected = _detectable_text(found)
-    parts.append(upper_first(f"of {name}, {detected}") if detected else "")
-    return " ".join(f"{part}." for part in parts if part) or unchanged
+    detected = f"Of {found[0][0].name}, {detected}" if detected else ""
+    return " ".join(f"{part}." for part in (features, detected) if part) or unchanged
 
 
-_NO_CHANGE: Final = "No gate found a change."
-_FEATURES_CHANGE: Final = "Features changed (as every night)"
-
-
-def features_text(entry: Entry, earlier: Sequence[Run]) -> str:
-    """Return whether the features of a job changed since its last night, and as every night; empty if they did not."""
-    before = done_before(entry, earlier)
-    if entry.state != DONE or not before or before[-1][1].input_digest == entry.input_digest:
-        return ""
-    return _FEATURES_CHANGE if changes_every_night(entry, earlier) else "Features changed"
-
-
-def causes_texts(before: Entry, entry: Entry, earlier: Sequence[Run], *, short: bool = False) -> list[tuple[str, str]]:
+def causes_texts(
+    before: Entry, entry: Entry, earlier: Sequence[Run], *, short: bool = False
+) -> list[tuple[CauseKind, str]]:
     """Return pairs of a kind and a difference since an earlier night; `short` sums up those of the inputs.
 
     Inputs that change every night are always summed up.
@@ -675,15 +629,15 @@ def causes_texts(before: Entry, entry: Entry, earlier: Sequence[Run], *, short: 
     found = list(causes(before, entry))
     every = changes_every_night(entry, earlier)
     texts = [(each.kind, cause_text(each)) for each in found]
-    if not (short or every) or not any(each.kind == INPUTS for each in found):
+    if not (short or every) or not any(each.kind == CauseKind.INPUTS for each in found):
         return texts
     features = "features (as every night)" if every else "features"
-    return [(INPUTS, features), *(each for each in texts if each[0] != INPUTS)]
+    return [(CauseKind.INPUTS, features), *(each for each in texts if each[0] != CauseKind.INPUTS)]
 
 
 def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
     """Yield one clause per outcome that is a change: its first entry in full, the others by their number."""
-    for name in (*_URGENT, BETTER):
+    for name in (*_URGENT, Outcome.BETTER):
         found = [entry for entry in run.entries if outcome(entry) == name]
         if found:
             others = f"(and {len(found) - 1:,} more) " if len(found) > 1 else ""
@@ -693,21 +647,22 @@ def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
 
 
 def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
-    if kind in (FAILED, UNPREPARED, SKIPPED):
+    if kind in (Outcome.FAILED, Outcome.UNPREPARED, Outcome.SKIPPED):
         reason = shortened(entry.reason, _LONGEST_REASON).rstrip(".")
-        phrase = _PHRASES[kind][0]
+        phrase = SIGNS[kind].one
         return f"{phrase}: {reason}" if reason else phrase
-    if kind in (STALE, UNCOMPARED):
+    if kind in (Outcome.STALE, Outcome.UNCOMPARED):
         (_, reason), *_ = reasons(entry)
-        return f"{_PHRASES[kind][0]}: {shortened(reason, _LONGEST_REASON)}"
+        return f"{SIGNS[kind].one}: {shortened(reason, _LONGEST_REASON)}"
     finding, change = leading_change(entry) or (None, None)
-    if finding is not None and finding.gate == "trend" and change is not None and kind != MOVED:
+    if finding is not None and finding.gate == "trend" and change is not None and kind != Outcome.MOVED:
         return _trend_clause(entry, finding, change, earlier)
-    if kind == MOVED:
+    if kind == Outcome.MOVED:
         text = "gave a different result for identical inputs and an identical job"
         nothing = "no other tracked input, version or machine changed"
     else:
-        text, nothing = f"is {kind}{_significance(change)}", "no tracked input, version or machine changed"
+        beyond = "more than the noise of earlier nights" if change and change.name in COSTS else "beyond chance"
+        text, nothing = f"is {kind}, {beyond}", "no tracked input, version or machine changed"
     common = " on common items" if finding is not None and "common" in finding.facts else ""
     text += f"{common}: {change_text(change)}" if change is not None else ""
     against = compared_with(entry, earlier)
@@ -737,13 +692,3 @@ def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Seque
         return text
     since_last = difference_text(replace(change, difference=value - earlier_value))
     return f"{text} ({since_last} against run {run.number})"
-
-
-def _significance(change: Change | None) -> str:
-    """Return whether a change exceeds noise, as far as its gate found out."""
-    if change is None or change.low is None or change.high is None or change.difference is None:
-        return ""
-    if change.name in COSTS:
-        outside = not change.low <= change.difference <= change.high
-        return ", more than the noise of earlier nights" if outside else ""
-    return ", beyond chance" if change.low > 0 or change.high < 0 else ""

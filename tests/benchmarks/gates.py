@@ -28,7 +28,8 @@ from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.nightly.gating.accuracy import gate_accuracy
 from reid_dist.nightly.gating.gate_settings import AccuracyGate, RatioGate, SpeedGate
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
-from reid_dist.nightly.history.history_values import WORSE, Entry, Past
+from reid_dist.nightly.history.history_values import Entry, Past
+from reid_dist.reports.verdicts import WORSE
 from reid_dist.stores.synthetic import MARKET1501, SyntheticSet, SyntheticShape, make_sets
 
 __all__ = [

@@ -24,7 +24,8 @@ from reid_dist import Report
 from reid_dist.nightly.gating.accuracy import gate_accuracy
 from reid_dist.nightly.gating.gate_settings import AccuracyGate, TrendGate
 from reid_dist.nightly.gating.trend import Night, gate_trend, night_weights
-from reid_dist.nightly.history.history_values import WORSE, Entry, Estimate, Past
+from reid_dist.nightly.history.history_values import Entry, Estimate, Past
+from reid_dist.reports.verdicts import WORSE
 from reid_dist.stores.synthetic import make_sets
 from tests.benchmarks import gates
 

@@ -12,21 +12,16 @@ import numpy as np
 
 from reid_dist.nightly.history.history_values import (
     ALARM,
-    BETTER,
-    FAILED,
     GATES,
-    INCOMPARABLE,
-    SAME,
-    SKIPPED,
-    UNDECIDED,
-    WORSE,
     Change,
     Code,
     Decider,
     Entry,
     Estimate,
     Finding,
+    Outcome,
     Run,
+    State,
 )
 from reid_dist.reports.comparison import ChangedQuery
 
@@ -42,7 +37,7 @@ def stamp(night: int, seconds: float = 0.0) -> str:
     return (FIRST + timedelta(days=night, seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def finding(gate: str, verdict: str = SAME, code: str = "", **more: Any) -> Finding:
+def finding(gate: str, verdict: str = Outcome.SAME, code: str = "", **more: Any) -> Finding:
     """A finding with the code and the facts that its gate gives it."""
     facts: dict[str, tuple[str, dict[str, Any]]] = {
         "accuracy": (Code.TESTED, {"role": "last good", "effect": 0.005}),
@@ -54,18 +49,9 @@ def finding(gate: str, verdict: str = SAME, code: str = "", **more: Any) -> Find
     return Finding(gate=gate, verdict=verdict, **{"code": code or known, "facts": {} if code else found} | more)
 
 
-def cost(name: str, baseline: float, candidate: float, low: float, high: float, verdict: str = SAME) -> Change:
-    return Change(
-        name=name,
-        baseline=baseline,
-        candidate=candidate,
-        difference=candidate / baseline,
-        low=low,
-        high=high,
-        verdict=verdict,
-        test=Decider.RUNS,
-        n_units=10,
-    )
+def cost(name: str, baseline: float, candidate: float, low: float, high: float, verdict: str = Outcome.SAME) -> Change:
+    ratio: dict[str, Any] = {"difference": candidate / baseline, "low": low, "high": high, "verdict": verdict}
+    return Change(name=name, baseline=baseline, candidate=candidate, **ratio, test=Decider.RUNS, n_units=10)
 
 
 def entry(
@@ -125,7 +111,7 @@ def entry(
 def same_change(name: str, metrics: Mapping[str, Estimate]) -> Change:
     value = metrics[name].value
     return tested(
-        Change(name=name, baseline=value, candidate=value, difference=0.0, low=-0.001, high=0.001, verdict=SAME)
+        Change(name=name, baseline=value, candidate=value, difference=0.0, low=-0.001, high=0.001, verdict=Outcome.SAME)
     )
 
 
@@ -159,26 +145,17 @@ def with_finding(found: Entry, new: Finding, **changes: Any) -> Entry:
 
 
 def changed_metrics(found: Entry, difference: float, low: float, high: float, verdict: str) -> tuple[Change, ...]:
+    moved: dict[str, Any] = {"difference": difference, "low": low, "high": high, "verdict": verdict}
+    metrics = found.metrics.items()
     return tuple(
-        tested(
-            Change(
-                name=name,
-                baseline=METRICS[name],
-                candidate=each.value,
-                difference=difference,
-                low=low,
-                high=high,
-                verdict=verdict,
-            )
-        )
-        for name, each in found.metrics.items()
+        tested(Change(name=name, baseline=METRICS[name], candidate=each.value, **moved)) for name, each in metrics
     )
 
 
 def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     """A model that lost 1.83 points of mAP after its query features and its commit changed."""
     found = entry(night=night, shift=-0.0183, features="b", **more)
-    first, *others = changed_metrics(found, -0.0183, -0.0241, -0.0120, WORSE)
+    first, *others = changed_metrics(found, -0.0183, -0.0241, -0.0120, Outcome.WORSE)
     lost = tuple(
         ChangedQuery(31 * place, 100 + place, None if place % 5 == 4 else place % 6, 0.9, 0.02) for place in range(10)
     )
@@ -186,7 +163,7 @@ def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     changes = (dataclasses.replace(first, lost=lost, files=files), *others)
     return with_finding(
         found,
-        finding("accuracy", WORSE, baseline=baseline, changes=changes),
+        finding("accuracy", Outcome.WORSE, baseline=baseline, changes=changes),
         labels=found.labels | {"commit": "77d01be"},
         environment=found.environment | {"numpy": "2.4.0"},
     )
@@ -195,25 +172,25 @@ def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
 def slow_entry(night: int, **more: Any) -> Entry:
     found = entry(night=night, seconds=301.0, **more)
     assert found.seconds is not None
-    changes = (cost("seconds", 123.0, found.seconds, 0.87, 1.15, WORSE),)
-    return with_finding(found, finding("speed", WORSE, changes=changes))
+    changes = (cost("seconds", 123.0, found.seconds, 0.87, 1.15, Outcome.WORSE),)
+    return with_finding(found, finding("speed", Outcome.WORSE, changes=changes))
 
 
 def undecided_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     """A model with too few valid queries for a verdict."""
     found = entry(night=night, **({"features": f"of night {night}"} | more))
     first = found.findings[0].changes[0]
-    moved = dataclasses.replace(first, difference=-0.1485, low=-0.55, high=0.3, verdict=UNDECIDED)
-    return with_finding(found, finding("accuracy", UNDECIDED, baseline=baseline, changes=(moved,)))
+    moved = dataclasses.replace(first, difference=-0.1485, low=-0.55, high=0.3, verdict=Outcome.UNDECIDED)
+    return with_finding(found, finding("accuracy", Outcome.UNDECIDED, baseline=baseline, changes=(moved,)))
 
 
 def falling_entry(night: int, *, since: int, **more: Any) -> Entry:
     """A model that lost a little every night, within the noise of two nights."""
     change = Change(
-        name="mAP", baseline=0.852, candidate=0.811, difference=-0.041, low=-0.055, high=-0.028, verdict=WORSE
+        name="mAP", baseline=0.852, candidate=0.811, difference=-0.041, low=-0.055, high=-0.028, verdict=Outcome.WORSE
     )
     change = dataclasses.replace(tested(change), test=Decider.NIGHTS)
-    trend = finding("trend", WORSE, baseline=since, changes=(change,))
+    trend = finding("trend", Outcome.WORSE, baseline=since, changes=(change,))
     return with_finding(undecided_entry(night, baseline=night, **more), trend)
 
 
@@ -223,14 +200,14 @@ def alarm_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     moved = dataclasses.replace(found.findings[0].changes[0], candidate=METRICS["mAP"] - 1e-4, difference=-1e-4)
     digests = [digest("a result"), digest("something else")]
     facts = {"role": "last good", "effect": 0.005, "moved": {"run": baseline, "digests": digests, "differences": []}}
-    accuracy = finding("accuracy", SAME, facts=facts, alarm=ALARM, baseline=baseline, changes=(moved,))
+    accuracy = finding("accuracy", Outcome.SAME, facts=facts, alarm=ALARM, baseline=baseline, changes=(moved,))
     return with_finding(found, accuracy, result_digest=digests[1])
 
 
 def better_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     found = entry(night=night, shift=0.012, features="c", **more)
-    changes = changed_metrics(found, 0.012, 0.006, 0.018, BETTER)
-    return with_finding(found, finding("accuracy", BETTER, baseline=baseline, changes=changes))
+    changes = changed_metrics(found, 0.012, 0.006, 0.018, Outcome.BETTER)
+    return with_finding(found, finding("accuracy", Outcome.BETTER, baseline=baseline, changes=changes))
 
 
 def nights_full_of(text: str, *, folder: str = "") -> list[Run]:
@@ -261,10 +238,10 @@ def nights_full_of(text: str, *, folder: str = "") -> list[Run]:
         **named,
     )
     before = dataclasses.replace(tonight, input_digest="", job_digest="", **{key: {} for key in named})
-    undone = [dataclasses.replace(tonight, job=each, state=each, reason=text) for each in (FAILED, SKIPPED)]
+    undone = [dataclasses.replace(tonight, job=each, state=each, reason=text) for each in (State.FAILED, State.SKIPPED)]
     return [
         run(0, [before], started=text, planned=(text,)),
-        run(1, [tonight, *undone], host=text, version=text, suite_digest=text, finished=text, exit_code=3),
+        run(1, [tonight, *undone], suite=text, host=text, version=text, suite_digest=text, finished=text, exit_code=3),
     ]
 
 
@@ -276,7 +253,7 @@ def undone_entry(
 
 def new_entry(night: int, **more: Any) -> Entry:
     """A job that has no earlier night."""
-    found = tuple(finding(gate, INCOMPARABLE, Code.NO_BASELINE) for gate in GATES)
+    found = tuple(finding(gate, Outcome.INCOMPARABLE, Code.NO_BASELINE) for gate in GATES)
     return dataclasses.replace(entry(night=night, **more), findings=found)
 
 
@@ -290,7 +267,7 @@ def uncompared_entry(night: int, *, baseline: int, n_gallery: int = 16240, **mor
     facts = {"differences": [["n_gallery", "15913", f"{n_gallery}"]]}
     code = Code.OTHER_CONDITIONS
     return with_finding(
-        found, finding("accuracy", INCOMPARABLE, code, facts=facts, baseline=baseline, changes=(change,))
+        found, finding("accuracy", Outcome.INCOMPARABLE, code, facts=facts, baseline=baseline, changes=(change,))
     )
 
 
@@ -313,25 +290,20 @@ def eventful_nights(n_nights: int = 24) -> list[Run]:
         ]
         exit_code: int | None = 0
         if night == 5:
-            entries[0] = undone_entry(FAILED, "store /features/resnet50/query.zarr: chunk 3 is damaged", night=night)
-            exit_code = 3
+            reason = "store /features/resnet50/query.zarr: chunk 3 is damaged"
+            entries[0], exit_code = undone_entry(State.FAILED, reason, night=night), 3
         if night == 9:
-            exit_code = None
-            entries = entries[:3]
+            entries, exit_code = entries[:3], None
         if night == last:
+            reason = "store /features/vit_b/gallery.zarr: array features, chunk 17: checksum differs"
+            of_vit = {"model": "vit_b"}
             entries = [
                 worse_entry(night, baseline=last),
                 slow_entry(night, job="reranked"),
                 alarm_entry(night, baseline=last, dataset="msmt17"),
-                better_entry(night, baseline=last, model="vit_b"),
-                undone_entry(
-                    FAILED,
-                    "store /features/vit_b/gallery.zarr: array features, chunk 17: checksum differs",
-                    night=night,
-                    model="vit_b",
-                    dataset="msmt17",
-                ),
-                undone_entry(SKIPPED, "the time budget of 2 h was spent", night=night, model="vit_b", job="reranked"),
+                better_entry(night, baseline=last, **of_vit),
+                undone_entry(State.FAILED, reason, night=night, dataset="msmt17", **of_vit),
+                undone_entry(State.SKIPPED, "the time budget was spent", night=night, job="reranked", **of_vit),
                 entries[6],
                 new_entry(night, model="swin_t"),
                 uncompared_entry(night, baseline=last, model="osnet", dataset="msmt17"),
@@ -357,6 +329,5 @@ def _as_of(night: int, entry: Entry) -> Entry:
 
 def quiet_nights(n_nights: int, n_jobs: int) -> list[Run]:
     """Nights of many jobs in which nothing happens."""
-    return [
-        run(night, [entry(model=f"model{job:02d}", night=night) for job in range(n_jobs)]) for night in range(n_nights)
-    ]
+    models = [f"model{job:02d}" for job in range(n_jobs)]
+    return [run(night, [entry(model=model, night=night) for model in models]) for night in range(n_nights)]

@@ -9,13 +9,17 @@ import example_nights as nights
 import pytest
 
 from reid_dist.nightly.causes import causes, compared_with
-from reid_dist.nightly.history.history_values import FAILED, Entry
+from reid_dist.nightly.history.history_values import Entry, State
 
 
 def test_causes_are_searched_since_the_baseline_of_the_gate() -> None:
     """The last good run may be older than last night."""
     old, bad = nights.entry(night=0), nights.entry(night=1, features="z")
-    earlier = [nights.run(0, [old]), nights.run(1, [bad]), nights.run(2, [nights.undone_entry(FAILED, "x", night=2)])]
+    earlier = [
+        nights.run(0, [old]),
+        nights.run(1, [bad]),
+        nights.run(2, [nights.undone_entry(State.FAILED, "x", night=2)]),
+    ]
     today = nights.worse_entry(3, baseline=1)
     assert compared_with(today, earlier) == (earlier[0], old)
     ungated = dataclasses.replace(today, findings=())

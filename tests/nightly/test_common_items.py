@@ -164,18 +164,6 @@ def test_overwritten_sets_are_not_compared_and_the_night_says_so(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_an_incomparable_night_can_be_allowed(tmp_path: Path) -> None:
-    model = save_model(tmp_path / "a", 0.8)
-    suite = write_suite(tmp_path, {"a": model}, {"plain": {}})
-    run_night(suite)
-    truth = tmp_path / "truth.json"
-    truth.write_text(str([{"ok": [row], "junk": []} for row in range(180)]).replace("'", '"'))
-    suite = write_suite(tmp_path, {"a": model}, {"plain": {"ground_truth": str(truth), "protocol": "oxford"}})
-    run = run_night(suite, allow_incomparable=True)
-    assert (run.exit_code, outcome(run.entries[0])) == (0, "uncompared")
-
-
-@pytest.mark.slow
 def test_a_ground_truth_of_row_numbers_is_not_compared_on_other_rows(tmp_path: Path) -> None:
     truth = tmp_path / "truth.json"
     truth.write_text(str([{"ok": [row], "junk": []} for row in range(180)]).replace("'", '"'))

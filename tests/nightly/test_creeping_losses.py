@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from small_nights import run_night, save_model, write_suite
 
 from reid_dist import Report
-from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, TrendGate
 from reid_dist.nightly.gating.trend import announced_once
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.history_values import Code, Entry, Finding, Run
+from reid_dist.nightly.history.history_values import Code, Entry, Finding
 from tests.benchmarks.gates import entry_of, report_of
 
 # At larger rates, which need fewer draws.
@@ -29,36 +26,6 @@ GATES = Gates(
 )
 PIDS = np.repeat(np.arange(150), 4)
 NAME = "m/d/j"
-
-
-@pytest.mark.slow
-def test_losses_of_a_third_of_a_point_a_night_are_found(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    suite = write_suite(tmp_path, {"model": model}, {"plain": {}}, gates={"speed": None, "memory": None})
-    folder = tmp_path / "nights"
-
-    def night(noise: float) -> Run:
-        save_model(model, noise)
-        run = run_night(suite)
-        with History.open(tmp_path / "nights.db") as history:
-            deliver_night(recent_runs(run, history, folder), folder)
-        return run
-
-    runs = [night(1.0 + 0.0025 * number) for number in range(4)]
-    values = [run.entries[0].metrics["mAP"].value for run in runs]
-    assert all(0.002 < before - after < 0.005 for before, after in itertools.pairwise(values))
-    assert [run.exit_code for run in runs] == [0, 0, 4, 4]
-    accuracy = runs[2].entries[0].findings[0]
-    assert (accuracy.gate, accuracy.verdict, accuracy.baseline) == ("accuracy", "worse", 1)
-    assert accuracy.facts == {"role": "first", "effect": 0.005, "last": ["same", 2]}
-    page = (folder / "index.html").read_text()
-    assert "The one job is worse" in page
-    # What was accepted is what later nights are held against.
-    with History.open(tmp_path / "nights.db") as history:
-        history.accept(4, None, "a smaller model")
-    kept = night(1.0 + 0.0025 * 3)
-    assert (kept.exit_code, kept.entries[0].findings[0].verdict) == (0, "same")
-    assert [night(1.01 + 0.0025 * number).exit_code for number in range(2)] == [0, 4]
 
 
 class Nights:

@@ -17,22 +17,9 @@ from support.pages import Page
 
 from reid_dist.nightly.common_items import Obstacle
 from reid_dist.nightly.delivery import summary_markdown
-from reid_dist.nightly.history.history_values import (
-    FAILED,
-    PREPARATION,
-    SKIPPED,
-    STALE,
-    UNCOMPARED,
-    UNDECIDED,
-    UNPREPARED,
-    Change,
-    Code,
-    Entry,
-    Finding,
-    Run,
-)
-from reid_dist.nightly.outcomes import OUTCOMES, outcome
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.history.history_values import PREPARATION, Change, Code, Entry, Finding, Outcome, Run, State
+from reid_dist.nightly.outcomes import outcome
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.nightly.wording import exit_meaning, finding_text, headline, sign_of_finding
 
 GOLDEN = Path(__file__).parent / "golden" / "night.txt"
@@ -71,12 +58,12 @@ EXAMPLES: dict[Code, list[tuple[str, str, dict[str, Any], dict[str, Any]]]] = {
         ("speed", "incomparable", {}, {"changes": (Change(name="seconds", baseline=None, candidate=None),)})
     ],
     Code.EXITED: [
-        (PREPARATION, UNPREPARED, COMMAND | {"tail": TAIL, "exit_code": 1}, {}),
-        (PREPARATION, UNPREPARED, COMMAND | {"tail": [], "exit_code": -9}, {}),
+        (PREPARATION, Outcome.UNPREPARED, COMMAND | {"tail": TAIL, "exit_code": 1}, {}),
+        (PREPARATION, Outcome.UNPREPARED, COMMAND | {"tail": [], "exit_code": -9}, {}),
     ],
-    Code.OVERTIME: [(PREPARATION, UNPREPARED, COMMAND | {"tail": TAIL}, {})],
-    Code.NOT_STARTED: [(PREPARATION, UNPREPARED, COMMAND | {"text": "No such file or directory"}, {})],
-    Code.STALE: [(PREPARATION, STALE, {}, {"baseline": 14})],
+    Code.OVERTIME: [(PREPARATION, Outcome.UNPREPARED, COMMAND | {"tail": TAIL}, {})],
+    Code.NOT_STARTED: [(PREPARATION, Outcome.UNPREPARED, COMMAND | {"text": "No such file or directory"}, {})],
+    Code.STALE: [(PREPARATION, Outcome.STALE, {}, {"baseline": 14})],
     Code.WAITING: [
         ("trend", "incomparable", {"n": 3, "needed": 8, "unit": "result"}, {}),
         ("speed", "incomparable", WAITING, {}),
@@ -121,22 +108,22 @@ def entries() -> dict[str, Entry]:
     (unprepared,) = (finding_of(Code.EXITED, *each) for each in EXAMPLES[Code.EXITED][:1])
     (stale,) = (finding_of(Code.STALE, *each) for each in EXAMPLES[Code.STALE])
     found = {
-        FAILED: nights.undone_entry(FAILED, "store /features/query.zarr: chunk 3 is damaged", night=NIGHT),
-        UNPREPARED: dataclasses.replace(
-            nights.undone_entry(FAILED, finding_text(unprepared), night=NIGHT), findings=(unprepared,)
+        State.FAILED: nights.undone_entry(State.FAILED, "store /features/query.zarr: chunk 3 is damaged", night=NIGHT),
+        Outcome.UNPREPARED: dataclasses.replace(
+            nights.undone_entry(State.FAILED, finding_text(unprepared), night=NIGHT), findings=(unprepared,)
         ),
-        STALE: nights.with_finding(nights.entry(night=NIGHT), stale),
+        Outcome.STALE: nights.with_finding(nights.entry(night=NIGHT), stale),
         "alarm": nights.alarm_entry(NIGHT, baseline=NIGHT),
         "worse": nights.worse_entry(NIGHT, baseline=NIGHT),
-        UNCOMPARED: nights.uncompared_entry(NIGHT, baseline=NIGHT),
-        SKIPPED: nights.undone_entry(SKIPPED, "the time budget of 2 h was spent", night=NIGHT),
+        Outcome.UNCOMPARED: nights.uncompared_entry(NIGHT, baseline=NIGHT),
+        State.SKIPPED: nights.undone_entry(State.SKIPPED, "the time budget of 2 h was spent", night=NIGHT),
         "incomparable": nights.new_entry(NIGHT),
-        UNDECIDED: nights.undecided_entry(NIGHT, baseline=NIGHT),
+        Outcome.UNDECIDED: nights.undecided_entry(NIGHT, baseline=NIGHT),
         "accepted": dataclasses.replace(nights.worse_entry(NIGHT, baseline=NIGHT), accepted="a smaller model"),
         "better": nights.better_entry(NIGHT, baseline=NIGHT),
         "same": nights.entry(night=NIGHT),
     }
-    assert {name: outcome(entry) for name, entry in found.items()} == {name: name for name in OUTCOMES}
+    assert {name: outcome(entry) for name, entry in found.items()} == {name: name for name in Outcome}
     return found
 
 
@@ -158,7 +145,7 @@ def words() -> Iterator[str]:
     shown.append(("first night", nights.new_entry(0), []))
     shown.append(("falling", nights.falling_entry(NIGHT, since=1), earlier))
     shown.append(("slow", nights.slow_entry(0), [nights.run(0, [nights.entry()])]))
-    shown.append(("for three nights", entries()[UNCOMPARED], [
+    shown.append(("for three nights", entries()[Outcome.UNCOMPARED], [
         *earlier[:-2], *(nights.run(night, [nights.uncompared_entry(night, baseline=1)]) for night in (1, 2))
     ]))  # fmt: skip
     for name, entry, before in shown:
@@ -168,21 +155,23 @@ def words() -> Iterator[str]:
     yield f"eventful: {headline(eventful[-1], eventful[:-1]).title}"
     same, new, slow = nights.entry(), nights.new_entry(0), nights.slow_entry(1)
     unlike = nights.uncompared_entry(0, baseline=1)
-    for several in ([], [new, new], [same, slow, slow], [same, nights.better_entry(1, baseline=1)], [new, unlike]):
+    for several in ([new, new], [same, slow, slow], [same, nights.better_entry(1, baseline=1)], [new, unlike]):
         yield f"several: {headline(nights.run(1, several), [nights.run(0, [same])]).title}"
     everyday = [nights.run(night, [nights.undecided_entry(night, baseline=night)]) for night in range(5)]
     yield f"everyday: {headline(everyday[-1], everyday[:-1]).sentence}"
     quiet = headline(nights.run(1, [same] * 3))
     yield f"quiet: {quiet.title}. {quiet.sentence}"
     yield "\nEXIT CODES"
-    yield from (f"{code}: {exit_meaning(code)}" for code in (0, 2, 3, 4, 5, 130, None))
+    yield from (f"{code}: {exit_meaning(code)}" for code in (0, 2, 3, 4, 5, 130))
     everything = [dataclasses.replace(entry, job=name) for name, entry in entries().items()]
     tonight = nights.run(NIGHT, everything, exit_code=3)
     yield "\nSUMMARY"
-    yield summary_markdown(tonight, "index.html", earlier)
+    yield summary_markdown(tonight, earlier)
     yield "PAGE"
-    few = tuple(each for each in everything if each.job in (UNPREPARED, "worse", UNCOMPARED, UNDECIDED))
-    page = render_nights([*earlier, dataclasses.replace(tonight, entries=few)], suite="nightly")
+    few = tuple(
+        each for each in everything if each.job in (Outcome.UNPREPARED, "worse", Outcome.UNCOMPARED, Outcome.UNDECIDED)
+    )
+    page = render_nights([*earlier, dataclasses.replace(tonight, entries=few)])
     yield from text_of(Page(page))
 
 

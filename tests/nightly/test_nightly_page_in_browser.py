@@ -20,7 +20,7 @@ from support.browser import (
     screenshot,
 )
 
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.document import render_nights
 
 pytestmark = needs_browser
 
@@ -75,12 +75,12 @@ while (walker.nextNode()) {
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_nights(nights.eventful_nights(), suite="nightly")
+    return render_nights(nights.eventful_nights())
 
 
 @pytest.mark.slow
 def test_no_page_is_wider_than_its_window(page: str, tmp_path: Path) -> None:
-    wide = render_nights(nights.nights_full_of(LONG, folder=LONG), suite="w" * 200)
+    wide = render_nights(nights.nights_full_of(LONG, folder=LONG))
     assert_no_page_overflows([page, wide], WIDTHS, tmp_path)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Any
 
 import pytest
 from small_nights import run_night, save_model, write_suite
+from support.processes import is_running, wait_until
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import verdict_document
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.history_values import DONE, FAILED, SKIPPED, Code, Run
+from reid_dist.nightly.history.history_values import Code, Run, State
 from reid_dist.nightly.outcomes import outcome
-from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.nightly.suite import Preparation, read_suite
 
 JOBS: dict[str, Any] = {"plain": {}, "other": {"max_rank": 9}}
@@ -49,7 +49,7 @@ def test_each_command_runs_once_before_its_jobs(tmp_path: Path) -> None:
     # Of a data set: once for all models, unless it names one of them.
     sets["set"]["prepare"] = python(APPEND, str(log), "{dataset}")
     run = run_night(suite_of(tmp_path, {"a": fields, "b": fields}, datasets=sets))
-    assert (run.exit_code, {entry.state for entry in run.entries}) == (0, {DONE})
+    assert (run.exit_code, {entry.state for entry in run.entries}) == (0, {State.DONE})
     assert log.read_text().splitlines() == [f"a {tmp_path / 'a'} a b; $HOME", "set", f"b {tmp_path / 'b'} a b; $HOME"]
     assert all(finding.gate != "preparation" for entry in run.entries for finding in entry.findings)
 
@@ -68,7 +68,7 @@ def test_a_failed_command_is_a_verdict_of_all_its_jobs_and_of_no_others(tmp_path
         "good/set/other": "incomparable",
     }
     first, second, *_ = run.entries
-    assert first.state == FAILED
+    assert first.state == State.FAILED
     (finding,) = first.findings
     assert (finding.gate, finding.verdict, finding.code) == ("preparation", "unprepared", Code.EXITED)
     assert second.findings == first.findings
@@ -77,7 +77,7 @@ def test_a_failed_command_is_a_verdict_of_all_its_jobs_and_of_no_others(tmp_path
     output = tmp_path / "nights" / finding.facts["output"]
     assert len(output.read_text().splitlines()) == 30
     document = json.dumps(verdict_document(run))
-    page = render_nights([run], suite="small")
+    page = render_nights([run])
     for text in (document, page, first.reason):
         assert "secret" not in text
         assert "\x1b" not in text
@@ -99,15 +99,7 @@ def test_a_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path
     (finding,) = run.entries[0].findings
     assert (finding.code, finding.facts["seconds"], finding.facts["tail"]) == (Code.OVERTIME, 2.0, ["begun"])
     pid = int((tmp_path / "pid").read_text())
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < deadline:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if state == "Z":
-            break
-        time.sleep(0.05)
-    else:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+    wait_until(lambda: not is_running(pid), "the end of the child")
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -121,7 +113,7 @@ def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_budget_of_the_night_limits_commands_too(tmp_path: Path) -> None:
     fields = {"prepare": python("import time; time.sleep(60)")}
     run = run_night(suite_of(tmp_path, {"slow": fields}, hours=1.5 / 3600))
-    assert [entry.state for entry in run.entries] == [SKIPPED, SKIPPED]
+    assert [entry.state for entry in run.entries] == [State.SKIPPED, State.SKIPPED]
     assert run.exit_code == 0
 
 
@@ -143,11 +135,11 @@ def test_features_of_the_last_night_are_stale_where_new_ones_are_expected(tmp_pa
     assert second.entries[0].findings[-1].baseline == 1
     save_model(tmp_path / "a", 0.8, seed=1)
     third = run_night(suite)
-    assert (third.exit_code, third.entries[0].is_stale) == (0, False)
+    assert (third.exit_code, outcomes(third)["a/set/plain"] == "stale") == (0, False)
     run_night(suite)
     with History.open(tmp_path / "nights.db", create=False) as history:
         history.accept(4, None, "no training on Sundays")
-        assert not history.run(4).entries[0].is_stale
+        assert outcomes(history.run(4)) == {"a/set/plain": "same"}
 
 
 def test_commands_are_filled_in_and_checked_with_the_suite(tmp_path: Path) -> None:

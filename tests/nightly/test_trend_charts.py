@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import itertools
 import re
 from typing import Any, TypeVar
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from support.pages import assert_drawn_inside
 
-from reid_dist.nightly.history.history_values import FAILED
+from reid_dist.nightly.history.history_values import State
 from reid_dist.nightly.page.trend_charts import Point, trend_chart
 from reid_dist.reports.plots.chart import Band, Chart, Dots, Line, Rule
 from reid_dist.reports.plots.chart_svg import draw
@@ -42,7 +41,9 @@ def shapes(chart: Chart) -> dict[str, tuple[float, float]]:
 
 
 def test_a_night_without_a_value_is_a_gap_and_a_failure_a_cross() -> None:
-    chart = trend_chart("mAP", "mAP", series(6, night2={"value": None, "low": None, "high": None, "kind": FAILED}))
+    chart = trend_chart(
+        "mAP", "mAP", series(6, night2={"value": None, "low": None, "high": None, "kind": State.FAILED})
+    )
     (line,), (whiskers,) = layers(chart, Line), layers(chart, Band)
     assert np.flatnonzero(np.isnan(line.y)).tolist() == np.flatnonzero(np.isnan(whiskers.low)).tolist() == [2]
     assert whiskers.upright
@@ -57,16 +58,6 @@ def test_marks_are_at_nights_with_changes() -> None:
     chart = trend_chart("mAP", "mAP", series(9, night3={"letters": "IV"}, night8={"letters": "M"}))
     assert [(rule.at, rule.text) for rule in layers(chart, Rule)] == [(3, "IV"), (8, "M")]
     assert "run 3 (I, V), run 8 (M)" in chart.words
-
-
-def test_marks_of_every_night_do_not_overlap() -> None:
-    every = {f"night{night}": {"letters": "IJV"} for night in range(60)}
-    chart = trend_chart("mAP", "mAP", series(60, **every))
-    assert len(layers(chart, Rule)) == 60
-    found = re.findall(r'<text class="value" x="([\d.]+)" y="([\d.]+)"[^>]*>IJV<', str(draw(chart)))
-    places = sorted((float(y), float(x)) for x, y in found)
-    assert len(places) > 10
-    assert all(x2 - x1 > 22 for (y1, x1), (y2, x2) in itertools.pairwise(places) if y1 == y2)
 
 
 @pytest.mark.parametrize(("quantity", "unit"), [("seconds", 60.0), ("peak_bytes", 2.0**30)])

@@ -21,10 +21,8 @@ nor its trend is ``worse``, or it was accepted.  ``same`` and ``undecided`` runs
 follows a slide of small steps.  The reference does not: it changes only when a run is accepted.  A gain that is to be
 kept as a baseline has to be accepted too.  The trend reaches back to the accepted run at most.
 
-*Speed* and *memory*, `gate_speed` and `gate_memory`.  The entry is divided by the median of the last runs of the same
-job, over inputs of the same shape, on the same machine.  The ratio beyond which it is ``worse`` is the smallest ratio
-that matters, or what the noise of those runs reaches by itself if that is more; see
-:mod:`reid_dist.nightly.gating.ratios`.
+*Speed* and *memory*, `gate_speed` and `gate_memory`.  The entry is divided by the median of the last comparable runs,
+see :mod:`reid_dist.nightly.gating.ratios`.
 
 An entry whose gallery or queries are other ones than those of the last good run is compared with it on the items that
 both have, see :mod:`reid_dist.nightly.common_items`, and in the first night of these rows with the reference of other
@@ -39,9 +37,7 @@ A gate without enough runs, or with runs whose noise allows every value that occ
 Limits: a slide whose sum stays below `minimum_effect` or below the noise of two nights is not detected, and a change
 that moves a whole night alike for every identity counts as real.
 
-The defaults are such that all gates together call a job that did not change worse in less than one night in a hundred,
-also where one night in ten is slow by 30 %.  A job that takes twice the time is found after 20 runs nearly always at a
-noise of up to 10 % and three times in four at 15 %; after 7 runs nearly always at 2 %, and seldom above that.  ``python
--m tests.benchmarks nights`` measures the rates of all gates together and how soon losses are seen, ``python -m
-tests.benchmarks gates`` those of each gate.
+``python -m tests.benchmarks nights`` measures the rates of all gates together and how soon losses are seen, ``python -m
+tests.benchmarks gates`` those of each gate.  All gates together call a job that did not change worse in less than one
+night in a hundred, also where one night in ten is slow by 30 %.
 """

@@ -17,18 +17,14 @@ from reid_dist.nightly.gating.gate_settings import AccuracyGate
 from reid_dist.nightly.history.history_values import (
     ALARM,
     BASELINE,
-    BETTER,
     CANDIDATE,
-    INCOMPARABLE,
     PER_SPLIT,
-    SAME,
-    UNDECIDED,
-    WORSE,
     Change,
     Code,
     Decider,
     Entry,
     Finding,
+    Outcome,
     Past,
     Role,
 )
@@ -42,7 +38,7 @@ Float64 = NDArray[np.float64]
 
 _GATE: Final = "accuracy"
 _MOST_LOST: Final = 10
-_ORDER: Final = (WORSE, INCOMPARABLE, BETTER, UNDECIDED, SAME)
+_ORDER: Final = (Outcome.WORSE, Outcome.INCOMPARABLE, Outcome.BETTER, Outcome.UNDECIDED, Outcome.SAME)
 
 
 def gate_accuracy(
@@ -64,14 +60,16 @@ def gate_accuracy(
     reference.  Where there is no loss and no gain either, it is a gain against the last accepted entry, in the night in
     which the gain is reached.
     """
-    # Of `same_options` alone only the digest is known.
-    finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, Role.LAST_GOOD)
+    finding = _against(candidate, entry, last_good, gate, gate.last_good_share, Role.LAST_GOOD)
     loss = _loss_against_reference(candidate, entry, last_good, reference, gate)
-    if loss is not None and finding.verdict == WORSE:
+    if loss is not None and finding.verdict == Outcome.WORSE:
         finding = replace(finding, facts={**finding.facts, "also": loss.baseline})
     elif loss is not None:
         finding = instead_of(loss, finding)
-    elif finding.verdict != BETTER and (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None:
+    elif (
+        finding.verdict != Outcome.BETTER
+        and (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None
+    ):
         finding = instead_of(gain, finding)
     return with_alarm(finding, entry, same_options)
 
@@ -82,7 +80,7 @@ def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | Non
     Differences are paired by split, with Student's t interval of their mean.  Splits that share their queries tell a
     loss from the noise of the galleries alone.
     """
-    return with_alarm(_means_against(entry, last_good or same_options, gate), entry, same_options)
+    return with_alarm(_means_against(entry, last_good, gate), entry, same_options)
 
 
 def finding_of_changes(
@@ -114,13 +112,11 @@ def _gated(metrics: tuple[str, ...] | None, protocol: Mapping[str, Any], has: Ca
 
 def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Finding:
     if earlier is None:
-        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.NO_BASELINE)
+        return Finding(gate=_GATE, verdict=Outcome.INCOMPARABLE, code=Code.NO_BASELINE)
     before = earlier.entry
     wanted = _gated(gate.metrics, entry.conventions["protocol"], entry.metrics.__contains__)
-    if entry.job_digest != before.job_digest:
-        return _other_job(entry, earlier, wanted)
-    if _is_same(entry, before):
-        return _same(earlier.run, entry, [name for name in wanted if name in entry.metrics])
+    if (untested := _untested(entry, earlier, wanted)) is not None:
+        return untested
     if entry.comparison_key != before.comparison_key:
         return _incomparable(Code.OTHER_SIZES, {}, entry, earlier, wanted)
     rate = gate.last_good_share * gate.false_alarm / len(wanted)
@@ -137,7 +133,6 @@ def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Fi
 
 
 def _tested_means(name: str, old: Float64, new: Float64, gate: AccuracyGate, level: float) -> Change:
-    """Test the mean difference of a metric over splits."""
     interval = mean_interval((new - old).tolist(), level)
     before, after, difference = (mean_and_spread(each.tolist())[0] for each in (old, new, new - old))
     return Change(
@@ -160,13 +155,12 @@ def _tested_means(name: str, old: Float64, new: Float64, gate: AccuracyGate, lev
 def _loss_against_reference(
     candidate: Report, entry: Entry, last_good: Past | None, reference: Past | None, gate: AccuracyGate
 ) -> Finding | None:
-    """Return a loss against the reference; None for none."""
     if reference is None or (last_good is not None and reference.run == last_good.run):
         return None
     if not _dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
         return None
     found = _against(candidate, entry, reference, gate, gate.reference_share, role_of(reference))
-    return found if found.verdict == WORSE else None
+    return found if found.verdict == Outcome.WORSE else None
 
 
 def _new_gain(
@@ -176,10 +170,10 @@ def _new_gain(
     if reference is None or not reference.entry.accepted or last_good is None or last_good.run == reference.run:
         return None
     gain = _against(candidate, entry, reference, gate, gate.reference_share, Role.LAST_ACCEPTED)
-    if gain.verdict != BETTER or last_good.report is None:
+    if gain.verdict != Outcome.BETTER or last_good.report is None:
         return None
     before = _against(last_good.report, last_good.entry, reference, gate, gate.reference_share, Role.LAST_ACCEPTED)
-    return None if before.verdict == BETTER else gain
+    return None if before.verdict == Outcome.BETTER else gain
 
 
 def role_of(reference: Past) -> Role:
@@ -199,14 +193,10 @@ def _dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: floa
 
 
 def with_alarm(finding: Finding, entry: Entry, earlier: Past | None) -> Finding:
-    """Return a finding with the alarm of another result of equal inputs and an equal job, if there is one."""
-    if earlier is None:
+    """Return a finding with an alarm, if the earlier entry of equal inputs and an equal job has another result."""
+    if earlier is None or entry.result_digest == earlier.entry.result_digest:
         return finding
     before = earlier.entry
-    digests = entry.input_digest, entry.job_digest
-    is_equal_job = all(digests) and digests == (before.input_digest, before.job_digest)
-    if not is_equal_job or entry.result_digest == before.result_digest:
-        return finding
     moved = {
         "run": earlier.run,
         "digests": [before.result_digest, entry.result_digest],
@@ -223,13 +213,11 @@ def _against(
 ) -> Finding:
     """Compare an entry with an earlier one, at a share of the rate of the gate."""
     if earlier is None:
-        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.NO_BASELINE)
+        return Finding(gate=_GATE, verdict=Outcome.INCOMPARABLE, code=Code.NO_BASELINE)
     number, before, report = earlier
     gated = gated_metrics(gate.metrics, candidate)
-    if entry.job_digest != before.job_digest:
-        return _other_job(entry, earlier, gated)
-    if _is_same(entry, before):
-        return _same(number, entry, [name for name in gated if name in entry.metrics])
+    if (untested := _untested(entry, earlier, gated)) is not None:
+        return untested
     if report is None:
         return _incomparable(Code.PRUNED, {"role": role}, entry, earlier, gated)
     conditions = [
@@ -254,21 +242,20 @@ def _against(
     return finding_of_changes(_GATE, changes, _ORDER, Code.TESTED, facts, number)
 
 
-def _other_job(entry: Entry, earlier: Past, names: Sequence[str]) -> Finding:
-    differences = plain(job_differences(earlier.entry, entry))
-    return _incomparable(Code.OTHER_JOB, {"differences": differences}, entry, earlier, names)
-
-
-def _is_same(entry: Entry, before: Entry) -> bool:
-    return bool(entry.result_digest) and entry.result_digest == before.result_digest
-
-
-def _same(number: int, entry: Entry, names: Sequence[str]) -> Finding:
-    values = ((name, entry.value(name)) for name in names)
+def _untested(entry: Entry, earlier: Past, gated: Sequence[str]) -> Finding | None:
+    """Return the finding of an entry of another job, or with an equal result; None for one to compare."""
+    before = earlier.entry
+    if entry.job_digest != before.job_digest:
+        differences = plain(job_differences(before, entry))
+        return _incomparable(Code.OTHER_JOB, {"differences": differences}, entry, earlier, gated)
+    if entry.result_digest != before.result_digest:
+        return None
+    equal = ((name, entry.value(name)) for name in gated if name in entry.metrics)
     changes = tuple(
-        Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME) for name, value in values
+        Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=Outcome.SAME)
+        for name, value in equal
     )
-    return Finding(gate=_GATE, verdict=SAME, code=Code.EQUAL, baseline=number, changes=changes)
+    return Finding(gate=_GATE, verdict=Outcome.SAME, code=Code.EQUAL, baseline=earlier.run, changes=changes)
 
 
 def _compared(candidate: Report, baseline: Report, gate: AccuracyGate, share: float) -> Comparison | None:
@@ -294,7 +281,6 @@ def _has(report: Report, name: str) -> bool:
 
 
 def _tested(metric: MetricComparison, comparison: Comparison) -> Change:
-    """Return the change of one metric."""
     change = Change(
         name=metric.name,
         baseline=plain(metric.baseline),
@@ -323,4 +309,6 @@ def _incomparable(code: str, facts: Mapping[str, Any], entry: Entry, earlier: Pa
     changes = tuple(
         Change(name=name, baseline=earlier.entry.value(name), candidate=entry.value(name)) for name in names
     )
-    return Finding(gate=_GATE, verdict=INCOMPARABLE, code=code, facts=facts, baseline=earlier.run, changes=changes)
+    return Finding(
+        gate=_GATE, verdict=Outcome.INCOMPARABLE, code=code, facts=facts, baseline=earlier.run, changes=changes
+    )

@@ -31,18 +31,7 @@ from numpy.typing import NDArray
 from reid_dist.metrics.repeats import t_quantile
 from reid_dist.nightly.causes import differing, job_differences
 from reid_dist.nightly.gating.gate_settings import RatioGate
-from reid_dist.nightly.history.history_values import (
-    BETTER,
-    DONE,
-    SAME,
-    UNDECIDED,
-    WORSE,
-    Change,
-    Code,
-    Decider,
-    Entry,
-    Finding,
-)
+from reid_dist.nightly.history.history_values import Change, Code, Decider, Entry, Finding, Outcome
 from reid_dist.reports.documents import plain
 
 Float64 = NDArray[np.float64]
@@ -59,8 +48,8 @@ _OF_FEW: Final = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8:
 def gate_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     """Return the finding of speed of an entry against entries of the same name from earlier runs, oldest first.
 
-    Those that were not done or do not compare are passed over, and so are those before the newest that was worse and
-    was accepted.
+    All were done.  Those that do not compare are passed over, and so are those before the newest that was worse and was
+    accepted.
     """
     return _gated("speed", "seconds", entry, past, gate)
 
@@ -71,12 +60,11 @@ def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding
 
 
 def _gated(name: str, quantity: str, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
-    """Return the finding of a gate of a quantity, which is a field of the entries."""
-    value = _known(quantity, entry)
+    value: float | None = getattr(entry, quantity)
     change = Change(name=quantity, baseline=None, candidate=value)
     if value is None:
         return _finding(name, change, Code.UNKNOWN, {})
-    known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
+    known = [(each, earlier) for each in past if (earlier := getattr(each, quantity)) is not None]
     known = known[_first_of_new_normal(name, [each for each, _ in known]) :]
     comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
     if len(comparable) < gate.minimum_runs:
@@ -94,8 +82,8 @@ def _gated(name: str, quantity: str, entry: Entry, past: Sequence[Entry], gate: 
         more = range(max(len(logs) + 1, gate.minimum_runs), gate.window)
         enough = next((n for n in more if _reach(logs, gate, n) <= _WIDEST), gate.window)
         noisy = {"n": len(logs), "needed": enough, "unit": "run", "factor": _WIDEST}
-        return _finding(name, replace(change, verdict=UNDECIDED), Code.NOISY, noisy)
-    verdict = WORSE if ratio > limit else BETTER if ratio < 1 / limit else SAME
+        return _finding(name, replace(change, verdict=Outcome.UNDECIDED), Code.NOISY, noisy)
+    verdict = Outcome.WORSE if ratio > limit else Outcome.BETTER if ratio < 1 / limit else Outcome.SAME
     facts = {"bound": "effect" if limit == gate.smallest_ratio else "noise"}
     return _finding(name, replace(change, low=1 / limit, high=limit, verdict=verdict), Code.RATIO, facts)
 
@@ -104,17 +92,11 @@ def _finding(gate: str, change: Change, code: str, facts: Mapping[str, Any]) -> 
     return Finding(gate=gate, verdict=change.verdict, code=code, facts=facts, changes=(change,))
 
 
-def _known(quantity: str, entry: Entry) -> float | None:
-    """Return the positive finite value of an entry that was done; None otherwise."""
-    value = getattr(entry, quantity) if entry.state == DONE else None
-    return float(value) if value is not None and 0 < value < math.inf else None
-
-
 def _first_of_new_normal(gate: str, past: Sequence[Entry]) -> int:
     """Return the index of the newest accepted entry that this gate called worse: a new level begins; 0 for none."""
     for at in range(len(past) - 1, -1, -1):
         if past[at].accepted and any(
-            finding.gate == gate and finding.verdict == WORSE for finding in past[at].findings
+            finding.gate == gate and finding.verdict == Outcome.WORSE for finding in past[at].findings
         ):
             return at
     return 0
@@ -136,7 +118,6 @@ def _obstacles(before: Entry, after: Entry) -> list[dict[str, Any]]:
 
 
 def _shapes(entry: Entry) -> dict[str, Any]:
-    """Return shape and type of every input."""
     return {
         name: {part: plain(description.get(part)) for part in ("shape", "dtype")}
         for name, description in entry.inputs.items()

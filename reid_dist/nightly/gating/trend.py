@@ -33,17 +33,7 @@ from numpy.typing import NDArray
 from reid_dist.metrics.confidence import bootstrap_intervals, sign_flip_p_values
 from reid_dist.nightly.gating.accuracy import finding_of_changes
 from reid_dist.nightly.gating.gate_settings import TrendGate
-from reid_dist.nightly.history.history_values import (
-    BETTER,
-    INCOMPARABLE,
-    SAME,
-    UNDECIDED,
-    WORSE,
-    Change,
-    Code,
-    Decider,
-    Finding,
-)
+from reid_dist.nightly.history.history_values import Change, Code, Decider, Finding, Outcome
 from reid_dist.reports import Report
 from reid_dist.reports.comparison.conditions import differing_conditions
 from reid_dist.reports.comparison.paired import query_values, untestable
@@ -80,15 +70,15 @@ def gate_trend(
     """
     series = distinct([*nights, tonight])
     if not tonight.values:
-        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.NO_VALUES)
+        return Finding(gate=_GATE, verdict=Outcome.INCOMPARABLE, code=Code.NO_VALUES)
     if len(series) == 1 and n_earlier:
         changes = tuple(
-            Change(name=name, baseline=value, candidate=value, difference=0.0, low=0.0, high=0.0, verdict=SAME)
+            Change(name=name, baseline=value, candidate=value, difference=0.0, low=0.0, high=0.0, verdict=Outcome.SAME)
             for name, value in ((name, float(np.nanmean(each))) for name, each in tonight.values.items())
         )
         return Finding(
             gate=_GATE,
-            verdict=SAME,
+            verdict=Outcome.SAME,
             code=Code.EQUAL_NIGHTS,
             facts={"n_nights": n_earlier + 1},
             baseline=nights[0].number,
@@ -96,8 +86,8 @@ def gate_trend(
         )
     if len(series) < gate.minimum_results:
         facts: dict[str, Any] = {"n": len(series), "needed": gate.minimum_results, "unit": "result"}
-        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.WAITING, facts=facts)
-    order = (WORSE, BETTER, UNDECIDED, SAME, INCOMPARABLE)
+        return Finding(gate=_GATE, verdict=Outcome.INCOMPARABLE, code=Code.WAITING, facts=facts)
+    order = (Outcome.WORSE, Outcome.BETTER, Outcome.UNDECIDED, Outcome.SAME, Outcome.INCOMPARABLE)
     fitted, first = _fitted(series, pids, gate), series[0].number
     return finding_of_changes(_GATE, fitted, order, Code.LINE, {"n_results": len(series)}, first)
 
@@ -108,12 +98,14 @@ def announced_once(found: Finding, past: Sequence[tuple[int, Finding]], *, repea
     `past` are the runs of these nights, oldest first, with their findings; `repeats` is the last run if tonight's
     result is its.  The changes keep their verdicts.  A falling trend stays a loss until it is accepted.
     """
-    if found.verdict != BETTER:
+    if found.verdict != Outcome.BETTER:
         return found
-    announced = [each.facts.get("as_in", run) for run, each in past if each.verdict == BETTER or "as_in" in each.facts]
+    announced = [
+        each.facts.get("as_in", run) for run, each in past if each.verdict == Outcome.BETTER or "as_in" in each.facts
+    ]
     if announced:
-        return replace(found, verdict=SAME, facts={**found.facts, "as_in": announced[-1]})
-    return found if repeats is None else replace(found, verdict=SAME, facts={**found.facts, "repeats": repeats})
+        return replace(found, verdict=Outcome.SAME, facts={**found.facts, "as_in": announced[-1]})
+    return found if repeats is None else replace(found, verdict=Outcome.SAME, facts={**found.facts, "repeats": repeats})
 
 
 def tested_metrics(candidate: Report, metrics: Sequence[str]) -> tuple[str, ...]:
@@ -180,7 +172,7 @@ def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -
         interval, difference = found.intervals[name], float(np.vecdot(weights, means))
         of_nights = permutation_p_value(means, n_resamples=gate.n_resamples, seed=gate.seed)
         p_value = max(flips[name], of_nights)
-        verdict = INCOMPARABLE
+        verdict: str = Outcome.INCOMPARABLE
         if interval.is_known:
             verdict = verdict_of(
                 difference, interval, p_value, level=level, n_units=found.n_units, smallest_effect=gate.minimum_effect

@@ -242,7 +242,6 @@ def _digest(*values: object) -> str:
 
 
 def _as_json(document: Document) -> str:
-    """Return a document of plain values as ASCII text."""
     return json.dumps(_storable(document), separators=(",", ":"), allow_nan=False)
 
 
@@ -259,7 +258,6 @@ def _storable(value: Any) -> Any:
 
 
 def _schema_texts(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """Return the kinds, names and statements of everything in a database."""
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name").fetchall()
 
 

@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -18,15 +18,8 @@ from reid_dist.core.formatting import shortened
 from reid_dist.core.limits import LONGEST_NAME, encoded_path, refuse_unusable_path
 from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.nightly.history import chain
 from reid_dist.nightly.history.backups import copy_to, how_to_restore, marker_path, read_marker
-from reid_dist.nightly.history.chain import (
-    APPLICATION_ID,
-    SCHEMA,
-    ChangedRowError,
-    check_everything,
-    last_run,
-    make_tables,
-)
 from reid_dist.nightly.history.schema_5_import import IMPORTED, import_tables
 
 T = TypeVar("T")
@@ -89,16 +82,14 @@ class Database:
         with self._explained():
             self.connection.close()
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
         """Transaction on one state of the file."""
-        yield from self._transaction("BEGIN")
+        return self._transaction("BEGIN")
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """Transaction that writes everything or nothing."""
         # Not IMMEDIATE, which waits for readers at the end: the marker is written by then.
-        yield from self._transaction("BEGIN EXCLUSIVE")
+        return self._transaction("BEGIN EXCLUSIVE")
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
@@ -106,16 +97,12 @@ class Database:
         with self._explained():
             yield self.connection
 
+    @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        connection = self.connection
         with self._explained():
             self._patiently(lambda: self._begun(begin))
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.rollback()
-                raise
+            with _whole(self.connection):
+                yield self.connection
 
     def _begun(self, begin: str) -> None:
         """Begin a transaction that holds its lock."""
@@ -166,7 +153,9 @@ class Database:
             # A committed transaction survives a power failure.
             connection.execute("PRAGMA synchronous = EXTRA")
             if schema == 0:
-                _make(connection)
+                # Of two processes, the second finds the tables made.
+                with _whole(connection, "BEGIN IMMEDIATE"):
+                    chain.make_tables(connection)
             if schema == IMPORTED:
                 self.n_imported = self._import(connection)
             # An import drops tables, of which none refers to another.
@@ -180,8 +169,7 @@ class Database:
     def _schema_of(self, connection: sqlite3.Connection, *, empty_is_new: bool, large: bool) -> int:
         """Return the schema of a history, 0 for an empty database; refuse everything else unchanged."""
         # One transaction: another process may be making the file.
-        connection.execute("BEGIN")
-        try:
+        with _whole(connection, "BEGIN"):
             kind, schema, n_tables = (
                 int(connection.execute(query).fetchone()[0])
                 for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
@@ -191,36 +179,29 @@ class Database:
                 if not empty_is_new:
                     raise StoreNotFoundError(f"{self.path} is empty, not a history; `reid-dist nightly` makes one")
                 return 0
-            if kind != APPLICATION_ID:
+            if kind != chain.APPLICATION_ID:
                 raise StoreError(f"{self.path} is an SQLite file of another program, not a history; name another file")
             if schema == IMPORTED and self._importing:
                 return schema
-            if schema != SCHEMA:
+            if schema != chain.SCHEMA:
                 remedy = (
                     f"import it once with `reid-dist history import {self.path}`"
                     if schema == IMPORTED
                     else "use the version of reid-dist that wrote it, or name another file for a new history"
                 )
                 raise StoreError(
-                    f"history {self.path} has schema {schema}, reid-dist {__version__} reads and writes {SCHEMA}; "
-                    f"{remedy}; nothing was changed"
+                    f"history {self.path} has schema {schema}, reid-dist {__version__} reads and writes "
+                    f"{chain.SCHEMA}; {remedy}; nothing was changed"
                 )
-            check_everything(connection, large=large)
-        finally:
-            connection.rollback()
+            chain.check_everything(connection, large=large)
         return schema
 
     def _import(self, connection: sqlite3.Connection) -> int:
         """Copy a history of the schema before, and import it in one transaction; return the number of runs."""
         copy_to(connection, self.path, f"schema-{IMPORTED}.db")
-        connection.execute("BEGIN EXCLUSIVE")
-        try:
+        with _whole(connection, "BEGIN EXCLUSIVE"):
             n_runs = import_tables(connection)
-            check_everything(connection, large=True)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.rollback()
-            raise
+            chain.check_everything(connection, large=True)
         connection.executescript("PRAGMA incremental_vacuum")
         return n_runs
 
@@ -249,11 +230,8 @@ class Database:
     def _missing_runs(self, connection: sqlite3.Connection) -> str:
         """Return a warning if newer runs were begun than the file holds, as after a copy was put back."""
         marker = read_marker(self.path)
-        connection.execute("BEGIN")
-        try:
-            last = last_run(connection)
-        finally:
-            connection.rollback()
+        with _whole(connection, "BEGIN"):
+            last = chain.last_run(connection)
         if marker is None or marker.last_run <= last:
             return ""
         return (
@@ -267,7 +245,7 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise self._explanation(error) from error
-        except (UnicodeError, ChangedRowError) as error:
+        except (UnicodeError, chain.ChangedRowError) as error:
             raise self._damaged(str(error)) from error
         except OSError as error:
             if isinstance(error, StoreError):
@@ -316,11 +294,13 @@ class Database:
         )
 
 
-def _make(connection: sqlite3.Connection) -> None:
-    """Make the tables of an empty database; of two processes, the second finds them made."""
-    connection.execute("BEGIN IMMEDIATE")
+@contextmanager
+def _whole(connection: sqlite3.Connection, begin: str = "") -> Iterator[None]:
+    """Begin a transaction, unless it has begun, and commit all of it or nothing."""
+    if begin:
+        connection.execute(begin)
     try:
-        make_tables(connection)
+        yield
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()

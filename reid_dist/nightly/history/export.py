@@ -86,6 +86,5 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _verdicts(entry: Entry) -> list[str]:
-    """Return the verdict of each gate, and the first alarm."""
     by_gate = {finding.gate: finding.verdict for finding in entry.findings}
     return [*(by_gate.get(gate, "") for gate in GATES), entry.alarm]

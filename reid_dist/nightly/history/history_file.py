@@ -15,37 +15,20 @@ from pathlib import Path
 from typing import Final, Self
 
 from reid_dist._version import __version__
-from reid_dist.core.formatting import short_digests, utc_now
+from reid_dist.core.formatting import utc_now
 from reid_dist.errors import DamagedStoreError, InputError, StoreNotFoundError
+from reid_dist.nightly.history import chain
 from reid_dist.nightly.history.backups import Marker, copy_before, read_marker, write_marker
-from reid_dist.nightly.history.chain import (
-    HEAD,
-    Document,
-    Parameters,
-    changing,
-    content_digest,
-    entry_rows,
-    insert_entry,
-    insert_result,
-    insert_run,
-    last_run,
-    remove_unused_results,
-    run_rows,
-    update_entry,
-    update_run,
-)
 from reid_dist.nightly.history.database import Database
 from reid_dist.nightly.history.history_values import (
-    DONE,
-    FAILED,
     RUNNING,
-    SKIPPED,
-    VERDICTS,
     Entry,
     Past,
     Run,
+    State,
     entry_document,
     entry_of,
+    moment,
     reports_folder,
     run_document,
     run_of,
@@ -57,7 +40,6 @@ from reid_dist.reports.documents import with_digest
 from reid_dist.reports.report_files import PER_QUERY
 from reid_dist.stores.archive import write_arrays
 
-_STATES: Final = (DONE, FAILED, SKIPPED)
 _OF_SUITE: Final = "JOIN runs ON runs.number = entries.run WHERE runs.suite = ? AND entries.name = ? AND run < ?"
 
 
@@ -169,10 +151,10 @@ class History:
         with self._database.writing() as connection:
             marker = read_marker(self._database.path)
             # Numbers of lost runs are not used again either.
-            number = 1 + max(above, last_run(connection), 0 if marker is None else marker.last_run)
-            insert_run(connection, number, suite, run_document(run) | {"seen": utc_now()})
+            number = 1 + max(above, chain.last_run(connection), 0 if marker is None else marker.last_run)
+            chain.insert_run(connection, number, suite, run_document(run) | {"seen": utc_now()})
             if marker is None:
-                (first,) = _runs(connection, "WHERE number > ? ORDER BY number LIMIT 1", (HEAD,))
+                (first,) = _runs(connection, "WHERE number > ? ORDER BY number LIMIT 1", (chain.HEAD,))
                 marker = Marker(first.number, first.suite, first.started, number)
             # Before the end of the transaction: the marker covers every run in the file.
             write_marker(self._database.path, replace(marker, last_run=number))
@@ -181,37 +163,30 @@ class History:
     def back_up(self) -> Path | None:
         """Copy the file before a night and keep the copies of the last seven; None if there is no run yet."""
         with self._database.reading() as connection:
-            last = last_run(connection)
+            last = chain.last_run(connection)
         with self._database.apart() as connection:
             return copy_before(connection, self._database.path, last + 1) if last else None
 
     def add(self, run_number: int, entry: Entry, report: Report | None) -> None:
         """Record an entry and its report, which is stored without nearest items and pictures.
 
-        InputError if the run has an entry of that name, or the result digests of entry and report differ.
+        InputError if the run has an entry of that name.
         """
-        if report is not None and report.result_digest != entry.result_digest:
-            of_report, of_entry = short_digests(report.result_digest, entry.result_digest or "none")
-            raise InputError(
-                f"the report of {entry.name} is not that of its entry; give the report of this evaluation",
-                details=(f"result digest of the report: {of_report}", f"of the entry: {of_entry}"),
-            )
-        _refuse(entry)
         values = () if report is None else pack(report)
         with self._database.writing() as connection:
             self._require_run(connection, run_number)
             if entry.name in _names(connection, run_number):
                 raise InputError(f"run {run_number} has an entry {entry.name} already; names are unique in a run")
-            with changing(connection, run_number):
-                results = [insert_result(connection, content) for content in values]
-                insert_entry(connection, run_number, entry.name, entry_document(entry, results))
-            update_run(connection, run_number, seen=utc_now())
+            with chain.changing(connection, run_number):
+                results = [chain.insert_result(connection, content) for content in values]
+                chain.insert_entry(connection, run_number, entry.name, entry_document(entry, results))
+            chain.update_run(connection, run_number, seen=utc_now())
 
     def finish(self, run_number: int, exit_code: int) -> None:
         """Record the end of a run and its exit code."""
         with self._database.writing() as connection:
             self._require_run(connection, run_number)
-            update_run(connection, run_number, finished=utc_now(), exit_code=int(exit_code))
+            chain.update_run(connection, run_number, finished=utc_now(), exit_code=int(exit_code))
 
     def accept(self, run_number: int, name: str | None, why: str) -> int:
         """Accept the findings of an entry, or without a name of all that are done; return their number.
@@ -224,14 +199,14 @@ class History:
             self._require_run(connection, run_number)
             if name is not None:
                 self._require_entry(connection, run_number, name)
-            found = entry_rows(connection, "WHERE run = ?", (run_number,))
-            names = [each for _, each, entry in found if entry["state"] == DONE and name in (None, each)]
+            found = chain.entry_rows(connection, "WHERE run = ?", (run_number,))
+            names = [each for _, each, entry in found if entry["state"] == State.DONE and name in (None, each)]
             if not names:
                 what = f"run {run_number}" if name is None else f"{name} of run {run_number}"
                 raise InputError(f"{what} has no result to accept: it was not evaluated")
-            with changing(connection, run_number):
+            with chain.changing(connection, run_number):
                 for each in names:
-                    update_entry(connection, run_number, each, accepted=why.strip())
+                    chain.update_entry(connection, run_number, each, accepted=why.strip())
         return len(names)
 
     def runs(
@@ -247,14 +222,12 @@ class History:
         Only of a suite; only the newest `last`; only entries of a name, with runs that have none; only runs of smaller
         numbers than `before`.
         """
-        if last is not None and last < 1:
-            raise InputError(f"the number of last runs must be at least 1, found {last}")
         with self._database.reading() as connection:
             runs = _runs(
                 connection,
                 "WHERE number > :head AND (:suite IS NULL OR suite = :suite) AND (:before IS NULL OR number < :before) "
                 "ORDER BY number DESC LIMIT :last",
-                {"head": HEAD, "suite": suite, "before": before, "last": -1 if last is None else last},
+                {"head": chain.HEAD, "suite": suite, "before": before, "last": -1 if last is None else last},
             )
             return [_with_entries(connection, run, name) for run in reversed(runs)]
 
@@ -276,16 +249,18 @@ class History:
     def states(self, *, at: datetime | None = None) -> dict[int, str]:
         """Return the states of all runs by number, at a time or now, without reading entries."""
         with self._database.reading() as connection:
-            runs = _runs(connection, "WHERE number > ? ORDER BY number", (HEAD,))
+            runs = _runs(connection, "WHERE number > ? ORDER BY number", (chain.HEAD,))
         return {run.number: run_state(run, at=at) for run in runs}
 
-    def last_good(self, suite: str, name: str, *, before: int) -> Past | None:
-        """Return the newest good entry of that name in an earlier run of the suite; None if there is none."""
-        return self._newest_good(suite, name, before)
+    def last_good(self, suite: str, name: str, *, before: int, **digests: str) -> Past | None:
+        """Return the newest good entry of that name in an earlier run of the suite, with these digests; None for none.
 
-    def same_options(self, suite: str, name: str, input_digest: str, job_digest: str, *, before: int) -> Past | None:
-        """Return the newest good entry of that name with equal inputs and an equal job; None if there is none."""
-        return self._newest_good(suite, name, before, {"input_digest": input_digest, "job_digest": job_digest})
+        The digests are fields of an entry, such as `input_digest`.
+        """
+        with self._database.reading() as connection:
+            # Mostly the first one is good.
+            found = _past(connection, suite, name, before, digests)
+            return next((past for past in found if past.entry.is_good), None)
 
     def reference(self, suite: str, entry: Entry, *, before: int, any_items: bool = False) -> Past | None:
         """Return the entry that accuracy is compared with over many nights; None if there is none.
@@ -300,7 +275,7 @@ class History:
         """Return the newest `last` entries of that name that are done, in earlier runs of the suite; oldest first."""
         with self._database.reading() as connection:
             found = _past(connection, suite, name, before)
-            done = (past for past in found if past.entry.state == DONE)
+            done = (past for past in found if past.entry.state == State.DONE)
             return [past for _, past in zip(range(last), done, strict=False)][::-1]
 
     def report(self, run_number: int, name: str) -> Report:
@@ -330,7 +305,6 @@ class History:
         that hold, for a name of their suite, the last good entry or its :meth:`reference`.  `at` is the time to which
         ages and states refer.
         """
-        _refuse_criteria(keep=keep, older_than=older_than, keep_reports=keep_reports)
         size = self._database.size()
         with self._database.writing() as connection:
             connection.execute("SAVEPOINT removal")
@@ -344,25 +318,19 @@ class History:
             connection.executescript("PRAGMA incremental_vacuum")
         return replace(pruned, n_bytes=max(0, size - self._database.size()))
 
-    def _newest_good(self, suite: str, name: str, before: int, wanted: Document | None = None) -> Past | None:
-        with self._database.reading() as connection:
-            # Mostly the first one is good.
-            return next((past for past in _past(connection, suite, name, before, wanted) if past.entry.is_good), None)
-
     def _require_run(self, connection: sqlite3.Connection, number: int) -> None:
-        """Raise StoreNotFoundError if there is no run of that number."""
         query = "SELECT number FROM runs WHERE number > ? ORDER BY number"
-        numbers = [each for (each,) in connection.execute(query, (HEAD,))]
+        numbers = [each for (each,) in connection.execute(query, (chain.HEAD,))]
         if number not in numbers:
             known = f"it has runs {numbers[0]} to {numbers[-1]}" if numbers else "it is empty"
             raise StoreNotFoundError(
                 f"there is no run {number} in history {self.path}: {known}, less those that were pruned"
             )
 
-    def _require_entry(self, connection: sqlite3.Connection, run_number: int, name: str) -> Document:
+    def _require_entry(self, connection: sqlite3.Connection, run_number: int, name: str) -> chain.Document:
         """Return the document of an entry; StoreNotFoundError if there is no such run or entry."""
         self._require_run(connection, run_number)
-        found = [each for _, _, each in entry_rows(connection, "WHERE run = ? AND name = ?", (run_number, name))]
+        found = [each for _, _, each in chain.entry_rows(connection, "WHERE run = ? AND name = ?", (run_number, name))]
         if not found:
             known = ", ".join(_names(connection, run_number)) or "none"
             raise StoreNotFoundError(f"run {run_number} of history {self.path} has no entry {name!r}; it has {known}")
@@ -384,45 +352,34 @@ def pack(report: Report) -> tuple[bytes, bytes]:
 
 
 def unpack(document: bytes, per_query: bytes, where: str) -> Report:
-    """Return the report that was packed, verified; errors call it `where`."""
-    try:
-        text = zlib.decompress(document)
-    except zlib.error as error:
-        raise DamagedStoreError(f"{where} cannot be decoded: {error}") from error
-    return Report.of_document(text, {PER_QUERY: per_query}.__getitem__, where)
+    """Return the report that was packed into these bytes, which are as they were; errors call it `where`."""
+    return Report.of_document(zlib.decompress(document), {PER_QUERY: per_query}.__getitem__, where)
 
 
-def _report(connection: sqlite3.Connection, entry: Document, where: str) -> Report:
+def _report(connection: sqlite3.Connection, entry: chain.Document, where: str) -> Report:
     state = entry["state"]
     if not entry["results"]:
         why = (
             "it was pruned, or the job has means over splits"
-            if state == DONE
-            else f"the job {'failed' if state == FAILED else 'was skipped'}"
+            if state == State.DONE
+            else f"the job {'failed' if state == State.FAILED else 'was skipped'}"
         )
         raise StoreNotFoundError(f"there is no {where}: {why}; choose another run")
     query = "SELECT content FROM results WHERE digest = ?"
     contents = [content for name in entry["results"] for (content,) in connection.execute(query, (name,))]
-    if [content_digest(content) for content in contents] != entry["results"]:
+    if [chain.content_digest(content) for content in contents] != entry["results"]:
         raise DamagedStoreError(
             f"{where} is not what was written; put back a copy", details=("its bytes have another digest",)
         )
     document, per_query = contents
-    report = unpack(document, per_query, where)
-    if report.result_digest != entry["result_digest"]:
-        found, recorded = short_digests(report.result_digest, entry["result_digest"])
-        raise DamagedStoreError(
-            f"{where} is not what was written; put back a copy",
-            details=(f"result digest: {found}", f"recorded: {recorded}"),
-        )
-    return report
+    return unpack(document, per_query, where)
 
 
 # ------------------------------------------------------------------------------------------------------------- queries
 
 
-def _runs(connection: sqlite3.Connection, where: str, parameters: Parameters) -> list[Run]:
-    return [run_of(*row) for row in run_rows(connection, where, parameters)]
+def _runs(connection: sqlite3.Connection, where: str, parameters: chain.Parameters) -> list[Run]:
+    return [run_of(*row) for row in chain.run_rows(connection, where, parameters)]
 
 
 def _names(connection: sqlite3.Connection, run: int) -> list[str]:
@@ -430,18 +387,17 @@ def _names(connection: sqlite3.Connection, run: int) -> list[str]:
 
 
 def _with_entries(connection: sqlite3.Connection, run: Run, name: str | None) -> Run:
-    """Return a run with its entries, or with those of a name."""
     where, parameters = "WHERE run = ? AND (? IS NULL OR name = ?) ORDER BY id", (run.number, name, name)
     return replace(
-        run, entries=tuple(entry_of(document) for _, _, document in entry_rows(connection, where, parameters))
+        run, entries=tuple(entry_of(document) for _, _, document in chain.entry_rows(connection, where, parameters))
     )
 
 
 def _past(
-    connection: sqlite3.Connection, suite: str, name: str, before: int, wanted: Document | None = None
+    connection: sqlite3.Connection, suite: str, name: str, before: int, wanted: chain.Document | None = None
 ) -> Iterator[Past]:
     """Yield the entries of a name in earlier runs of a suite, newest first, whose documents have these values."""
-    for run, _, document in entry_rows(connection, f"{_OF_SUITE} ORDER BY run DESC", (suite, name, before)):
+    for run, _, document in chain.entry_rows(connection, f"{_OF_SUITE} ORDER BY run DESC", (suite, name, before)):
         if all(document[key] == value for key, value in (wanted or {}).items()):
             yield Past(run, entry_of(document))
 
@@ -450,7 +406,7 @@ def _reference(
     connection: sqlite3.Connection, suite: str, entry: Entry, before: int, *, any_items: bool
 ) -> Past | None:
     """Return the newest accepted comparable entry of the same name, or else the first good one."""
-    wanted = {"job_digest": entry.job_digest, "state": DONE}
+    wanted = {"job_digest": entry.job_digest, "state": State.DONE}
     first = None
     for past in _past(connection, suite, entry.name, before, wanted):
         if past.entry.is_good and (any_items or past.entry.comparison_key == entry.comparison_key):
@@ -458,18 +414,6 @@ def _reference(
                 return past
             first = past
     return first
-
-
-def _refuse(entry: Entry) -> None:
-    """Raise InputError for an invalid name, state or verdict."""
-    for part in (entry.model, entry.dataset, entry.job):
-        if not part or "/" in part:
-            raise InputError(f"an entry is called model/dataset/job, found {entry.name!r}")
-    if entry.state not in _STATES:
-        raise InputError(f"the state of {entry.name} must be one of {', '.join(_STATES)}, found {entry.state!r}")
-    for finding in entry.findings:
-        if finding.verdict not in VERDICTS:
-            raise InputError(f"a verdict is one of {', '.join(VERDICTS)}, found {finding.verdict!r}")
 
 
 # ------------------------------------------------------------------------------------------------------------- pruning
@@ -482,26 +426,31 @@ def _prune(
     keep_reports: int | None,
     at: datetime | None,
 ) -> Pruned:
-    runs = [_with_entries(connection, run, None) for run in _runs(connection, "WHERE number > ?", (HEAD,))]
+    runs = [_with_entries(connection, run, None) for run in _runs(connection, "WHERE number > ?", (chain.HEAD,))]
     needed = _baselines(connection, runs) | {run.number for run in runs if run_state(run, at=at) == RUNNING}
-    old, stale = _chosen_runs(runs, keep=keep, older_than=older_than, keep_reports=keep_reports, at=at)
+    old = set() if keep is None and older_than is None else _beyond_newest(runs, keep or 0)
+    if older_than is not None:
+        now = at or datetime.now(UTC)
+        old &= {run.number for run in runs if (began := moment(run.started)) is not None and now - began > older_than}
+    stale = set() if keep_reports is None else _beyond_newest(runs, keep_reports)
     gone, without_reports = old - needed, stale - needed
     n_reports = n_entries = 0
-    with changing(connection, HEAD):
-        for run, name, document in list(entry_rows(connection, "")):
+    with chain.changing(connection, chain.HEAD):
+        for run, name, document in list(chain.entry_rows(connection, "")):
             n_entries += run in gone
             if run in gone | without_reports and document["results"]:
                 n_reports += 1
-                update_entry(connection, run, name, results=[])
+                chain.update_entry(connection, run, name, results=[])
         connection.executemany("DELETE FROM runs WHERE number = ?", [(number,) for number in gone])
-        remove_unused_results(connection)
+        chain.remove_unused_results(connection)
+    folders = (Path(run.folder) / reports_folder(run.number) for run in runs if run.folder and run.number in gone)
     return Pruned(
         runs=tuple(sorted(gone)),
         n_entries=n_entries,
         n_reports=n_reports,
         n_bytes=0,
         kept=tuple(sorted((old | stale) & needed)),
-        folders=tuple(folder for run in runs if run.number in gone for folder in _run_folders(run)),
+        folders=tuple(folder for folder in folders if folder.exists() or folder.is_symlink()),
     )
 
 
@@ -518,51 +467,7 @@ def _baselines(connection: sqlite3.Connection, runs: Sequence[Run]) -> set[int]:
     return set().union(*found.values())
 
 
-def _refuse_criteria(*, keep: int | None, older_than: timedelta | None, keep_reports: int | None) -> None:
-    """Raise InputError for missing and negative criteria."""
-    if keep is None and older_than is None and keep_reports is None:
-        raise InputError("nothing to prune by: give a number of runs to keep, an age, or a number of runs with reports")
-    for what, number in (("runs", keep), ("runs with reports", keep_reports)):
-        if number is not None and number < 0:
-            raise InputError(f"the number of {what} to keep must be 0 or more, found {number}")
-    if older_than is not None and older_than < timedelta(0):
-        raise InputError(f"the age of what is removed must be 0 or more, found {older_than}")
-
-
-def _chosen_runs(
-    runs: Sequence[Run],
-    *,
-    keep: int | None,
-    older_than: timedelta | None,
-    keep_reports: int | None,
-    at: datetime | None,
-) -> tuple[set[int], set[int]]:
-    """Return the numbers of the runs that the criteria remove, and of those whose reports they remove."""
-    old: set[int] = set()
-    if keep is not None or older_than is not None:
-        old = _beyond_newest(runs, keep or 0)
-        if older_than is not None:
-            limit = _stamp_before(at or datetime.now(UTC), older_than)
-            old &= {run.number for run in runs if run.started < limit}
-    return old, set() if keep_reports is None else _beyond_newest(runs, keep_reports)
-
-
-def _run_folders(run: Run) -> list[Path]:
-    """Return the existing report directory of a run, in a list."""
-    folder = Path(run.folder) / reports_folder(run.number)
-    return [folder] if run.folder and (folder.exists() or folder.is_symlink()) else []
-
-
-def _stamp_before(at: datetime, age: timedelta) -> str:
-    """Return the stamp of a time this long ago; empty before the first year of the calendar."""
-    try:
-        return f"{(at - age).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
-    except OverflowError:
-        return ""
-
-
 def _beyond_newest(runs: Sequence[Run], keep: int) -> set[int]:
-    """Return the numbers of all runs but the newest `keep` of each suite."""
     of_suites: dict[str, list[int]] = {}
     for run in reversed(runs):
         of_suites.setdefault(run.suite, []).append(run.number)

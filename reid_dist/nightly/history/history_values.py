@@ -11,42 +11,51 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import reid_dist.reports.verdicts as verdicts
 from reid_dist.core.processes import began
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report_files import PAGE
-from reid_dist.reports.verdicts import BETTER as BETTER
-from reid_dist.reports.verdicts import SAME as SAME
-from reid_dist.reports.verdicts import UNDECIDED as UNDECIDED
-from reid_dist.reports.verdicts import WORSE as WORSE
 
-DONE: Final = "done"
-FAILED: Final = "failed"
-SKIPPED: Final = "skipped"
-"""States of an entry; skipped ones were left out by a time budget or an interruption."""
 
-INCOMPARABLE: Final = "incomparable"
-"""Verdict of a gate without a baseline, or with one that does not compare.
+class State(StrEnum):
+    """What became of an entry; skipped ones were left out by a time budget or an interruption."""
 
-The others are those of :mod:`reid_dist.reports.verdicts`.
-"""
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Outcome(StrEnum):
+    """What an entry amounts to, the most urgent first.
+
+    The verdicts of gates are those of :mod:`reid_dist.reports.verdicts` and `INCOMPARABLE`; `UNPREPARED` and `STALE`
+    are verdicts of `PREPARATION` alone.
+    """
+
+    FAILED = State.FAILED
+    # The features could not be made, or have the content of the last night where new ones are expected.
+    UNPREPARED = "unprepared"
+    STALE = "stale"
+    # Numbers moved without a cause.
+    MOVED = "alarm"
+    WORSE = verdicts.WORSE
+    # There is a baseline, and the entry does not compare with it.
+    UNCOMPARED = "uncompared"
+    SKIPPED = State.SKIPPED
+    # No baseline, or one that does not compare.
+    INCOMPARABLE = "incomparable"
+    UNDECIDED = verdicts.UNDECIDED
+    # An accepted regression.
+    ACCEPTED = "accepted"
+    BETTER = verdicts.BETTER
+    SAME = verdicts.SAME
+
 
 PER_SPLIT: Final = "per_split"
 """Key, among the counts of an entry of means over splits, of their values by metric."""
-
-UNCOMPARED: Final = "uncompared"
-"""Outcome of an entry that has a baseline and is incomparable with it."""
-
-UNPREPARED: Final = "unprepared"
-"""Verdict of a job whose features could not be made."""
-
-STALE: Final = "stale"
-"""Verdict of features that have the content of the last night where new ones are expected."""
-
-VERDICTS: Final = (BETTER, SAME, WORSE, UNDECIDED, INCOMPARABLE, UNPREPARED, STALE)
-"""Verdicts of a gate, the last two of `PREPARATION` alone."""
 
 GATES: Final = ("accuracy", "trend", "speed", "memory")
 """Names of the gates in display order."""
@@ -149,7 +158,7 @@ class Change:
     # Interval of the difference of a metric; for time and memory the ratios beyond which it is better or worse.
     low: float | None = None
     high: float | None = None
-    verdict: str = INCOMPARABLE
+    verdict: str = Outcome.INCOMPARABLE
     # Queries with the largest losses, worst first, and their file names as far as these are known.
     lost: tuple[ChangedQuery, ...] = ()
     files: tuple[str, ...] = ()
@@ -171,7 +180,7 @@ class Finding:
     """Result of one gate for one entry."""
 
     gate: str  # one of GATES, or PREPARATION
-    verdict: str  # one of VERDICTS
+    verdict: str  # one of Outcome
     code: str = Code.RECORDED  # one of Code
     facts: Mapping[str, Any] = field(default_factory=dict)  # plain values that belong to the code
     alarm: str = ""  # ALARM, or empty
@@ -181,7 +190,7 @@ class Finding:
     @property
     def is_regression(self) -> bool:
         """Whether the verdict is worse, or there is an alarm."""
-        return self.verdict == WORSE or bool(self.alarm)
+        return self.verdict == Outcome.WORSE or bool(self.alarm)
 
     @property
     def is_uncompared(self) -> bool:
@@ -189,7 +198,7 @@ class Finding:
 
         In the first nights there is no baseline, and time and memory of other machines or sizes need not compare.
         """
-        return self.gate == "accuracy" and self.verdict == INCOMPARABLE and self.baseline is not None
+        return self.gate == "accuracy" and self.verdict == Outcome.INCOMPARABLE and self.baseline is not None
 
     def change(self, name: str) -> Change | None:
         """Return the change of a quantity; None if the gate has none of it."""
@@ -205,7 +214,7 @@ class Entry:
     job: str
     # Descriptions of model, data set and job in the suite.
     labels: Mapping[str, str] = field(default_factory=dict)
-    state: str = DONE
+    state: str = State.DONE
     # Of a failure or skip, in one line; empty when done.
     reason: str = ""
     # UTC, ISO 8601 with seconds and Z.
@@ -256,7 +265,9 @@ class Entry:
     def is_good(self) -> bool:
         """Whether it is a baseline: done, and neither accuracy nor trend worse, or accepted."""
         accuracy = [finding for finding in self.findings if finding.gate in ("accuracy", "trend")]
-        return self.state == DONE and (bool(self.accepted) or not any(finding.is_regression for finding in accuracy))
+        return self.state == State.DONE and (
+            bool(self.accepted) or not any(finding.is_regression for finding in accuracy)
+        )
 
     @property
     def comparison_key(self) -> tuple[object, ...]:
@@ -270,16 +281,6 @@ class Entry:
     def is_regression(self) -> bool:
         """Whether a gate found a regression that is not accepted."""
         return not self.accepted and any(finding.is_regression for finding in self.findings)
-
-    @property
-    def is_uncompared(self) -> bool:
-        """Whether it should have been compared with a baseline and could not be, and nobody has accepted that."""
-        return not self.accepted and any(finding.is_uncompared for finding in self.findings)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether new features were expected and did not come, and nobody has accepted that."""
-        return not self.accepted and any(finding.verdict == STALE for finding in self.findings)
 
     @property
     def alarm(self) -> str:
@@ -325,21 +326,6 @@ class Run:
     # Time budget of the suite; None for none.
     hours: float | None = None
 
-    @property
-    def regressions(self) -> tuple[Entry, ...]:
-        """Entries with a regression that is not accepted."""
-        return tuple(entry for entry in self.entries if entry.is_regression)
-
-    @property
-    def uncompared(self) -> tuple[Entry, ...]:
-        """Entries that should have been compared and could not be."""
-        return tuple(entry for entry in self.entries if entry.is_uncompared)
-
-    @property
-    def failures(self) -> tuple[Entry, ...]:
-        """Entries that failed, or whose features are not new."""
-        return tuple(entry for entry in self.entries if entry.state == FAILED or entry.is_stale)
-
     def entry(self, name: str) -> Entry | None:
         """Return the entry of that name; None if the run has none."""
         return next((entry for entry in self.entries if entry.name == name), None)
@@ -372,17 +358,13 @@ def reports_folder(number: int) -> str:
 
 def run_document(run: Run) -> dict[str, Any]:
     """Return a run without number, suite and entries as plain values."""
-    return {
-        name: json_number(value) if name == "hours" else plain(value)
-        for name, value in ((each.name, getattr(run, each.name)) for each in fields(Run))
-        if name not in ("number", "suite", "entries")
-    }
+    names = (each.name for each in fields(Run) if each.name not in ("number", "suite", "entries"))
+    return {name: plain(getattr(run, name)) for name in names}
 
 
 def run_of(number: int, suite: str, document: Mapping[str, Any]) -> Run:
     """Return the run of a document, without entries."""
-    hours = _float(document["hours"])
-    return Run(**{**document, "number": number, "suite": suite, "planned": tuple(document["planned"]), "hours": hours})
+    return Run(**{**document, "number": number, "suite": suite, "planned": tuple(document["planned"])})
 
 
 def entry_document(entry: Entry, results: Sequence[str] = ()) -> dict[str, Any]:
@@ -391,7 +373,7 @@ def entry_document(entry: Entry, results: Sequence[str] = ()) -> dict[str, Any]:
     metrics = {name: [json_number(value) for value in astuple(estimate)] for name, estimate in entry.metrics.items()}
     findings = [plain(asdict(finding)) for finding in entry.findings]
     return document | {
-        "metrics": metrics, "findings": findings, "seconds": json_number(entry.seconds), "results": list(results)
+        "metrics": metrics, "findings": findings, "results": list(results)
     }  # fmt: skip
 
 
@@ -399,7 +381,6 @@ def entry_of(document: Mapping[str, Any]) -> Entry:
     """Return the entry of a document."""
     changed = {
         "reused": tuple(document["reused"]),
-        "seconds": _float(document["seconds"]),
         "metrics": {name: Estimate(*map(_float, values)) for name, values in document["metrics"].items()},
         "findings": tuple(
             Finding(**{**finding, "changes": tuple(map(_change_of, finding["changes"]))})

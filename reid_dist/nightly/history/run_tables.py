@@ -9,18 +9,12 @@ from typing import Any, Final
 from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.metric import headline_metrics, reported_name
+from reid_dist.nightly import wording
 from reid_dist.nightly.history.export import COLUMNS, to_document, to_rows
-from reid_dist.nightly.history.history_values import DONE, FINISHED, INCOMPARABLE, Entry, Run, run_state
+from reid_dist.nightly.history.history_values import FINISHED, Entry, Outcome, Run, State, run_state
 from reid_dist.nightly.night_tables import bare_estimate, estimate_cell
-from reid_dist.nightly.outcomes import MOVED, Streak
-from reid_dist.nightly.wording import (
-    SIGNS,
-    brief_verdict,
-    decider_text,
-    difference_text,
-    finding_text,
-    lasting_text,
-    sign_of_finding,
+from reid_dist.nightly.outcomes import (
+    Streak,
 )
 from reid_dist.reports.documents import Result
 from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, metric_column
@@ -112,13 +106,13 @@ class ShownRun(Result):
         shown = {name: estimate for name, estimate in entry.metrics.items() if chosen is None or name in chosen}
         changes = [
             [
-                *(finding.gate, change.name, difference_text(change) or "-"),
-                *(SIGNS[change.verdict].words, decider_text(change) or "-"),
+                *(finding.gate, change.name, wording.difference_text(change) or "-"),
+                *(wording.SIGNS[change.verdict].words, wording.decider_text(change) or "-"),
             ]
             for finding in entry.findings
             for change in finding.changes
             # Of what was not compared the line of its gate says why.
-            if change.verdict != INCOMPARABLE
+            if change.verdict != Outcome.INCOMPARABLE
             and (chosen is None or change.name in chosen or change.name not in entry.metrics)
         ]
         metrics = Table(
@@ -136,10 +130,10 @@ class ShownRun(Result):
 
 
 def _facts(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
-    if entry.state != DONE:
+    if entry.state != State.DONE:
         yield "state", f"{entry.state}: {entry.reason}"
     if lasting is not None:
-        yield "lasting", f"{lasting.trouble} {lasting_text(lasting)}"
+        yield "lasting", f"{lasting.trouble} {wording.lasting_text(lasting)}"
     if entry.labels:
         yield "labels", ", ".join(f"{name} {value}" for name, value in entry.labels.items())
     if entry.seconds is not None:
@@ -149,7 +143,7 @@ def _facts(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
         yield "reused", ", ".join(entry.reused)
     for finding in entry.findings:
         against = "" if finding.baseline is None else f" [run {finding.baseline}]"
-        yield finding.gate, f"{sign_of_finding(finding).words}: {finding_text(finding)}{against}"
+        yield finding.gate, f"{wording.sign_of_finding(finding).words}: {wording.finding_text(finding)}{against}"
     if entry.accepted:
         yield "accepted", entry.accepted
     for what, digest in (("inputs", entry.input_digest), ("job", entry.job_digest), ("result", entry.result_digest)):
@@ -161,15 +155,15 @@ def _facts(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
 
 def entry_verdict(entry: Entry) -> str:
     """Return the verdicts of an entry as ``accuracy worse; speed, memory same``."""
-    if entry.state != DONE:
+    if entry.state != State.DONE:
         return f"{entry.state}: {entry.reason}"
     by_verdict: dict[str, list[str]] = {}
     for finding in entry.findings:
-        by_verdict.setdefault(brief_verdict(finding), []).append(finding.gate)
+        by_verdict.setdefault(wording.brief_verdict(finding), []).append(finding.gate)
     words = [f"{', '.join(gates)} {verdict}" for verdict, gates in by_verdict.items()]
     if len(by_verdict) == 1:
         words = list(by_verdict)
-    words += [SIGNS[MOVED].words] if entry.alarm else []
+    words += [wording.SIGNS[Outcome.MOVED].words] if entry.alarm else []
     if entry.accepted:
         words.append(f"accepted: {entry.accepted}")
     return "; ".join(words) or "no verdict"

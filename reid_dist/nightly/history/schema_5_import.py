@@ -8,17 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reid_dist.nightly.history.chain import (
-    HEAD,
-    ChangedRowError,
-    changing,
-    content_digest,
-    insert_entry,
-    insert_result,
-    insert_run,
-    make_tables,
-    update_run,
-)
+from reid_dist.nightly.history import chain
 from reid_dist.nightly.history.history_values import Code, json_number
 
 IMPORTED: Final = 5
@@ -40,7 +30,7 @@ def import_tables(connection: sqlite3.Connection) -> int:
     """
     (problem,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
-        raise ChangedRowError(str(problem))
+        raise chain.ChangedRowError(str(problem))
     totals = connection.execute("SELECT name, n_rows, checksums FROM totals").fetchall()
     tables = {name: _rows(connection, name, n_rows, checksums) for name, n_rows, checksums in totals}
     large = {
@@ -48,26 +38,26 @@ def import_tables(connection: sqlite3.Connection) -> int:
         for table, name in _LARGE.items()
     }
     for contents in large.values():
-        if any(content_digest(content) != digest for digest, content in contents.items()):
-            raise ChangedRowError("a report is not what was written")
+        if any(chain.content_digest(content) != digest for digest, content in contents.items()):
+            raise chain.ChangedRowError("a report is not what was written")
     for table in (*tables, "totals"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("PRAGMA user_version = 0")
-    make_tables(connection)
+    chain.make_tables(connection)
     described = {row["digest"]: json.loads(row["content"]) for row in tables["descriptions"]}
     entries = sorted(tables["entries"], key=lambda row: row["id"])
     for run in sorted(tables["runs"], key=lambda row: row["number"]):
         number = run["number"]
         own = {name: run[name] for name in _OWN} | {"planned": described[run["planned"]]}
-        insert_run(connection, number, run["suite"], own | {"suite_digest": run["suite_digest"]})
-        with changing(connection, number):
+        chain.insert_run(connection, number, run["suite"], own | {"suite_digest": run["suite_digest"]})
+        with chain.changing(connection, number):
             for entry in entries:
                 if entry["run"] == number:
-                    results = [insert_result(connection, each) for each in _results(entry, tables, large)]
+                    results = [chain.insert_result(connection, each) for each in _results(entry, tables, large)]
                     document = _document(entry, tables, described)
-                    insert_entry(connection, number, entry["name"], document | {"results": results})
+                    chain.insert_entry(connection, number, entry["name"], document | {"results": results})
     ((last,),) = connection.execute("SELECT max(number) FROM runs")
-    update_run(connection, HEAD, last_run=max(int(last), *(row["last_run"] for row in tables["made"])))
+    chain.update_run(connection, chain.HEAD, last_run=max(int(last), *(row["last_run"] for row in tables["made"])))
     return len(tables["runs"])
 
 
@@ -80,14 +70,13 @@ def _rows(connection: sqlite3.Connection, table: str, n_rows: int, checksums: in
     for row, checksum in zip(rows, found, strict=True):
         digest = hashlib.blake2b(ascii((table, *row.values())).encode("ascii"), digest_size=8).digest()
         if int.from_bytes(digest, "little") & _MASK != checksum:
-            raise ChangedRowError(f"row {next(iter(row.values()))} of {table} is not what was written")
+            raise chain.ChangedRowError(f"row {next(iter(row.values()))} of {table} is not what was written")
     if (len(rows), sum(found) & _MASK) != (n_rows, checksums):
-        raise ChangedRowError(f"{table} has {len(rows)} rows, and not those that were written")
+        raise chain.ChangedRowError(f"{table} has {len(rows)} rows, and not those that were written")
     return rows
 
 
 def _of(entry: Mapping[str, Any], rows: list[dict[str, Any]], order: str) -> list[dict[str, Any]]:
-    """Return the rows of an entry, in order."""
     return sorted((row for row in rows if row["entry"] == entry["id"]), key=lambda row: row[order])
 
 

@@ -13,51 +13,19 @@ from typing import Any, Final
 
 from reid_dist.core import formatting
 from reid_dist.core.credentials import without_controls
-from reid_dist.errors import InputError
-from reid_dist.nightly.causes import LETTERS, PastEntry, brief, compared_with, past_entries
-from reid_dist.nightly.history.history_values import (
-    BETTER,
-    DONE,
-    FAILED,
-    SKIPPED,
-    WORSE,
-    Entry,
-    Estimate,
-    Finding,
-    Run,
+from reid_dist.nightly import night_tables, wording
+from reid_dist.nightly.causes import PastEntry, brief, compared_with, past_entries
+from reid_dist.nightly.history.history_values import Entry, Estimate, Finding, Outcome, Run, State
+from reid_dist.nightly.outcomes import (
+    outcome,
+    outcome_counts,
+    ranked,
+    removed_jobs,
+    streak,
 )
-from reid_dist.nightly.night_tables import (
-    changes_table,
-    lost_tables,
-    metrics_table,
-    nights_table,
-    outcomes_table,
-    report_link,
-    with_breaks,
-)
-from reid_dist.nightly.outcomes import ACCEPTED, MOVED, OUTCOMES, counted, outcome, ranked, removed_jobs, streak
 from reid_dist.nightly.page.trend_charts import Point, sparkline, trend_chart
-from reid_dist.nightly.wording import (
-    KINDS,
-    SIGNS,
-    causes_texts,
-    exit_meaning,
-    finding_text,
-    first_metric,
-    headline,
-    jobs,
-    lasting_text,
-    reasons,
-    sign_of_finding,
-    tick_day,
-    took,
-    when,
-)
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
-
-MOST_NIGHTS: Final = 90
-"""Number of nights in a chart."""
 
 MOST_METRICS: Final = 8
 """Number of metric charts of one job."""
@@ -67,47 +35,42 @@ _MOST_CAUSES: Final = 8
 _COSTS: Final = (("seconds", "speed", "Time"), ("peak_bytes", "memory", "Peak memory"))
 
 
-def render_nights(runs: Sequence[Run], *, suite: str) -> str:
-    """Return the page of the last of the runs, oldest first, as HTML; equal runs give equal bytes.
-
-    InputError if there is no run.
-    """
-    if not runs:
-        raise InputError(f"no page of suite {suite}: its history has no run yet; run `reid-dist nightly` first")
+def render_nights(runs: Sequence[Run]) -> str:
+    """Return the page of the last of the runs, oldest first, as HTML; equal runs give equal bytes."""
     environment = page_environment("reid_dist.nightly")
-    return without_controls(environment.get_template("nights.html.j2").render(_content(runs, suite)))
+    return without_controls(environment.get_template("nights.html.j2").render(_content(runs)))
 
 
-def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:
+def _content(runs: Sequence[Run]) -> dict[str, Any]:
     today, earlier = runs[-1], runs[:-1]
-    first = headline(today, earlier)
-    counts = counted(today)
+    first = wording.headline(today, earlier)
+    counts = outcome_counts(today)
     numbers = {entry.name: number for number, entry in enumerate(today.entries, start=1)}
     return {
-        "suite": suite,
         "headline": first,
-        "sign": SIGNS[first.kind],
+        "sign": wording.SIGNS[first.kind],
         "facts_of_run": _facts(today),
-        "counts": [(SIGNS[name], counts[name]) for name in OUTCOMES if counts[name]],
-        "total": jobs(len(today.entries)),
+        "counts": [(wording.SIGNS[name], counts[name]) for name in Outcome if counts[name]],
+        "total": wording.jobs(len(today.entries)),
         "removed": removed_jobs(today, earlier),
-        "glance": outcomes_table([(numbers[entry.name], entry) for entry in ranked(today)], runs[-_GLANCE:]),
+        "glance": night_tables.outcomes_table(
+            [(numbers[entry.name], entry) for entry in ranked(today)], runs[-_GLANCE:]
+        ),
         "jobs": [_job(numbers[entry.name], entry, runs) for entry in ranked(today)],
-        "legend": [SIGNS[name] for name in OUTCOMES],
-        "kinds": [(LETTERS[kind], meaning) for kind, meaning in KINDS.items()],
+        "legend": [wording.SIGNS[name] for name in Outcome],
+        "kinds": [(kind.letter, meaning) for kind, meaning in wording.KINDS.items()],
         "n_earlier": len(earlier),
         "run": today,
     }
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    duration = took(run.started, run.finished)
-    code = "none" if run.exit_code is None else run.exit_code
+    code = run.exit_code or 0
     facts = [
-        ("Exit code", f"{code}: {exit_meaning(run.exit_code)}"),
+        ("Exit code", f"{code}: {wording.exit_meaning(code)}"),
         ("Run", f"{run.number:,}"),
-        ("Started", when(run.started)),
-        ("Took", duration or ("not known" if run.finished else "has not ended")),
+        ("Started", wording.when(run.started)),
+        ("Took", wording.took(run.started, run.finished)),
         ("Version", run.version),
         ("Host", run.host),
         ("Suite file", brief(run.suite_digest)),
@@ -116,64 +79,60 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _job(number: int, entry: Entry, runs: Sequence[Run]) -> dict[str, Any]:
-    """Return one job: its line and its section."""
     earlier, past = runs[:-1], past_entries(entry.name, runs)
-    name, value, change = first_metric(entry, earlier)
+    name, value, change = wording.first_metric(entry, earlier)
     lasting = streak(entry, reversed(earlier))
     return {
         "id": number,
-        "title": with_breaks(entry.name),
+        "title": night_tables.with_breaks(entry.name),
         "entry": entry,
-        "sign": SIGNS[outcome(entry)],
+        "sign": wording.SIGNS[outcome(entry)],
         "metric": name,
         "value": value,
         "change": change,
-        "line": sparkline(name, [each.value(name) for each in past[-MOST_NIGHTS:]]),
-        "reasons": reasons(entry),
-        "lasting": "" if lasting is None else lasting_text(lasting),
+        "line": sparkline(name, [each.value(name) for each in past]),
+        "lasting": "" if lasting is None else wording.lasting_text(lasting),
         "since": _since(entry, earlier),
         "gates": [_gate(finding) for finding in entry.findings],
-        "metrics": metrics_table(entry),
-        "lost": [*lost_tables(entry)],
+        "metrics": night_tables.metrics_table(entry),
+        "lost": [*night_tables.lost_tables(entry)],
         "charts": _charts(past),
-        "changes": changes_table(past[-MOST_NIGHTS:]),
-        "nights": nights_table(past, _metric_names(past)[:MOST_METRICS]),
+        "changes": night_tables.changes_table(past),
+        "nights": night_tables.nights_table(past, _metric_names(past)[:MOST_METRICS]),
         "facts": _job_facts(entry),
-        "link": report_link(entry),
+        "link": night_tables.report_link(entry),
     }
 
 
 def _gate(finding: Finding) -> dict[str, Any]:
-    """Return a finding in words, with the end of an output and its address."""
     output = str(finding.facts.get("output", ""))
     return {
         "name": finding.gate,
-        "sign": sign_of_finding(finding),
-        "reason": finding_text(finding),
+        "sign": wording.sign_of_finding(finding),
+        "reason": wording.finding_text(finding),
         "tail": "\n".join(finding.facts.get("tail", ())),
         "output": f"./{urllib.parse.quote(output)}" if output else "",
     }
 
 
 def _since(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any] | None:
-    """Return what changed since the run that an entry was compared with; None if there is none."""
-    against = compared_with(entry, earlier) if entry.state == DONE else None
+    against = compared_with(entry, earlier) if entry.state == State.DONE else None
     if against is None:
         return None
-    found = causes_texts(against[1], entry, earlier)
+    found = wording.causes_texts(against[1], entry, earlier)
     return {
         "run": against[0].number,
-        "causes": [(KINDS[kind], text) for kind, text in found[:_MOST_CAUSES]],
+        "causes": [(wording.KINDS[kind], text) for kind, text in found[:_MOST_CAUSES]],
         "more": max(0, len(found) - _MOST_CAUSES),
     }
 
 
 def _job_facts(entry: Entry) -> list[tuple[str, str]]:
     facts = [
-        ("Started", when(entry.started)),
+        ("Started", wording.when(entry.started)),
         ("Labels", ", ".join(f"{name} {text}" for name, text in entry.labels.items())),
         ("Machine", ", ".join(f"{name} {text}" for name, text in words.flatten(entry.machine))),
-        ("Stages reused", ", ".join(entry.reused) or ("none" if entry.state == DONE else "")),
+        ("Stages reused", ", ".join(entry.reused) or ("none" if entry.state == State.DONE else "")),
         ("Queries", formatting.integer(entry.counts.get("n_query")) if "n_query" in entry.counts else ""),
         ("Gallery rows", formatting.integer(entry.counts.get("n_gallery")) if "n_gallery" in entry.counts else ""),
         ("Digest of the inputs", entry.input_digest),
@@ -187,21 +146,17 @@ def _job_facts(entry: Entry) -> list[tuple[str, str]]:
 
 
 def _charts(past: Sequence[PastEntry]) -> dict[str, Any]:
-    """Return ``metrics`` and ``costs``, each a list of charts, and ``notes``."""
-    shown, notes = past[-MOST_NIGHTS:], []
-    if len(shown) < len(past):
-        notes.append(f"Charts show the last {len(shown)} of {len(past):,} nights.")
-    names = _metric_names(shown)
-    if len(names) > MOST_METRICS:
-        notes.append(f"Charts show {MOST_METRICS} of {len(names)} metrics; the reports have all.")
-    metrics = [trend_chart(name, name, _points(name, "accuracy", shown)) for name in names[:MOST_METRICS]]
-    drawn = [(quantity, title, _points(quantity, gate, shown)) for quantity, gate, title in _COSTS]
+    """Return ``metrics`` and ``costs``, each a list of charts, and a ``note``."""
+    names = _metric_names(past)
+    left = f"Charts show {MOST_METRICS} of {len(names)} metrics; the reports have all."
+    metrics = [trend_chart(name, name, _points(name, "accuracy", past)) for name in names[:MOST_METRICS]]
+    drawn = [(quantity, title, _points(quantity, gate, past)) for quantity, gate, title in _COSTS]
     costs = [
         trend_chart(quantity, title, points, bounds=True)
         for quantity, title, points in drawn
         if any(point.value is not None for point in points)
     ]
-    return {"metrics": metrics, "costs": costs, "notes": notes}
+    return {"metrics": metrics, "costs": costs, "note": left if len(names) > MOST_METRICS else ""}
 
 
 def _metric_names(past: Sequence[PastEntry]) -> list[str]:
@@ -212,13 +167,13 @@ def _metric_names(past: Sequence[PastEntry]) -> list[str]:
 
 def _points(quantity: str, gate: str, shown: Sequence[PastEntry]) -> list[Point]:
     """Return a quantity in all nights, with its interval, or the bounds of its gate in the unit of the quantity."""
-    ticks = [tick_day(each.run.started) for each in shown]
+    ticks = [wording.tick_day(each.run.started) for each in shown]
     if len(set(ticks)) < len(ticks):
         # A day has several runs.
         ticks = [f"#{each.run.number}" for each in shown]
     return [
         Point(
-            name=f"run {each.run.number}, {tick_day(each.run.started)}",
+            name=f"run {each.run.number}, {wording.tick_day(each.run.started)}",
             tick=tick,
             **asdict(Estimate(None) if each.entry is None else _estimate(quantity, gate, each.entry)),
             kind="" if each.entry is None else _kind(each.entry, gate, quantity),
@@ -231,7 +186,7 @@ def _points(quantity: str, gate: str, shown: Sequence[PastEntry]) -> list[Point]
 def _estimate(quantity: str, gate: str, entry: Entry) -> Estimate:
     if gate == "accuracy":
         return entry.metrics.get(quantity, Estimate(None))
-    value = getattr(entry, quantity) if entry.state == DONE else None
+    value = getattr(entry, quantity) if entry.state == State.DONE else None
     finding = entry.finding(gate)
     change = None if finding is None else finding.change(quantity)
     if change is None or change.baseline is None or change.low is None or change.high is None:
@@ -241,13 +196,13 @@ def _estimate(quantity: str, gate: str, entry: Entry) -> Estimate:
 
 def _kind(entry: Entry, gate: str, name: str) -> str:
     """Return the outcome of one quantity of an entry if it is a change; empty otherwise."""
-    if entry.state in (FAILED, SKIPPED):
+    if entry.state in (State.FAILED, State.SKIPPED):
         return entry.state
     finding = entry.finding(gate)
     change = None if finding is None else finding.change(name)
     if finding is not None and finding.alarm:
         moved = not finding.changes if change is None else change.baseline != change.candidate
-        return (ACCEPTED if entry.accepted else MOVED) if moved else ""
-    if change is None or change.verdict not in (WORSE, BETTER):
+        return (Outcome.ACCEPTED if entry.accepted else Outcome.MOVED) if moved else ""
+    if change is None or change.verdict not in (Outcome.WORSE, Outcome.BETTER):
         return ""
-    return ACCEPTED if change.verdict == WORSE and entry.accepted else change.verdict
+    return Outcome.ACCEPTED if change.verdict == Outcome.WORSE and entry.accepted else change.verdict

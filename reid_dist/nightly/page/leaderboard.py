@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError, StoreError
 from reid_dist.metrics.metric import headline_metrics, metric_family
-from reid_dist.nightly.history.history_values import DONE, Entry, Run
+from reid_dist.nightly.history.history_values import Entry, Run, State
 from reid_dist.nightly.night_tables import bare_estimate
 from reid_dist.nightly.outcomes import outcome
 from reid_dist.nightly.page.trend_charts import sparkline
@@ -163,7 +163,7 @@ def _tested(
 
 
 def _past(name: str, nights: Sequence[_Good]) -> tuple[float | None, ...]:
-    return tuple(entry.value(name) if entry.state == DONE else None for _, entry in nights)[-MOST_NIGHTS:]
+    return tuple(entry.value(name) if entry.state == State.DONE else None for _, entry in nights)[-MOST_NIGHTS:]
 
 
 def _order(name: str, entry: Entry) -> float:
@@ -176,7 +176,6 @@ def _order(name: str, entry: Entry) -> float:
 
 
 def _report_path(standing: Standing, folder: Path) -> str:
-    """Return the address of the page of a report from a folder; empty if it is not there."""
     run, entry = standing.run, standing.entry
     page = Path(run.folder) / entry.folder / entry.page
     if not (run.folder and entry.folder and page.is_file()):
@@ -232,10 +231,8 @@ _DETAILS: Final = (("Suite", "Data set", "Job"), ("Started", "Seconds", "Report"
 
 
 def _model(standing: Standing) -> Markup:
-    """Return a model with its label, and the outcome of its newest night if that is not the one of its values."""
+    """Return a model, and the outcome of its newest night if that is not the one of its values."""
     shown = escape(standing.model)
-    if label := standing.entry.labels.get("model", ""):
-        shown += Markup(' <br><small class="soft">{}</small>').format(label)
     if standing.newest != standing.entry:
         sign = SIGNS[outcome(standing.newest)]
         shown += Markup(' <br><span class="badge {}">{} newest: {}</span>').format(sign.kind, sign.mark, sign.words)
@@ -243,7 +240,6 @@ def _model(standing: Standing) -> Markup:
 
 
 def _notes(board: Board) -> Iterator[str]:
-    """Yield the suite and its numbers of rows, what the marks of a board mean, and which models have none."""
     yield ": ".join(filter(None, [board.suite, board_sizes(board.standings[0].entry)]))
     if any(standing.near_best for standing in board.standings) or board.untested:
         yield f"{NEAR_BEST} {BOARD_TEST}"

@@ -14,8 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from reid_dist.core.formatting import counted
-from reid_dist.nightly.history.history_values import BETTER, FAILED, WORSE
-from reid_dist.nightly.outcomes import ACCEPTED, MOVED
+from reid_dist.nightly.history.history_values import Outcome, State
 from reid_dist.nightly.wording import value_text
 from reid_dist.reports.plots.chart import (
     Axis,
@@ -40,7 +39,13 @@ _COSTS: Final = ("seconds", "peak_bytes")
 _SIZES: Final = ((30, "GiB"), (20, "MiB"), (10, "KiB"), (0, "B"))
 _TIMES: Final = ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (0.001, "ms"))
 # The legend of the page explains them.
-_SHAPES: Final = {WORSE: "down", BETTER: "up", MOVED: "diamond", ACCEPTED: "square", "": "ring"}
+_SHAPES: Final = {
+    Outcome.WORSE: "down",
+    Outcome.BETTER: "up",
+    Outcome.MOVED: "diamond",
+    Outcome.ACCEPTED: "square",
+    "": "ring",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +98,7 @@ def _dots(quantity: str, nights: Sequence[Point], value: Float64, y: Axis) -> li
     found = []
     for at, night in enumerate(nights):
         if night.value is None:
-            if night.kind == FAILED:
+            if night.kind == State.FAILED:
                 place = np.array([y.low + 0.04 * (y.high - y.low)])
                 found.append(Dots(x=np.array([at]), y=place, shape="cross", titles=[f"{night.name}: failed"]))
         elif at == last or _SHAPES.get(night.kind, "ring") != "ring":
@@ -118,7 +123,6 @@ def sparkline(name: str, values: Sequence[float | None]) -> Markup:
 
 
 def _description(quantity: str, title: str, nights: Sequence[Point]) -> str:
-    """Return the text of a chart for screen readers."""
     known = [(night.name, night.value) for night in nights if night.value is not None]
     (first, start), (last, end) = known[0], known[-1]
     words = f"{title} over {counted(len(nights), 'night')}: {value_text(quantity, start)} in {first}"

@@ -8,18 +8,7 @@ from scipy.special import stdtrit
 
 from reid_dist.nightly.gating.accuracy import gate_means
 from reid_dist.nightly.gating.gate_settings import AccuracyGate
-from reid_dist.nightly.history.history_values import (
-    ALARM,
-    BETTER,
-    INCOMPARABLE,
-    SAME,
-    UNDECIDED,
-    WORSE,
-    Code,
-    Entry,
-    Estimate,
-    Past,
-)
+from reid_dist.nightly.history.history_values import ALARM, Code, Entry, Estimate, Outcome, Past
 
 GATE = AccuracyGate()
 BEFORE = np.array([0.61, 0.66, 0.58, 0.63, 0.7, 0.57, 0.62, 0.65, 0.6, 0.64])
@@ -48,11 +37,11 @@ def found(candidate, before=None, same=None):
 @pytest.mark.parametrize(
     ("shift", "noise", "verdict"),
     [
-        (-0.02, 0.002, WORSE),
-        (0.02, 0.002, BETTER),
-        (-0.001, 0.0005, SAME),
-        (-0.02, 0.05, UNDECIDED),
-        (-0.004, 0.0, SAME),
+        (-0.02, 0.002, Outcome.WORSE),
+        (0.02, 0.002, Outcome.BETTER),
+        (-0.001, 0.0005, Outcome.SAME),
+        (-0.02, 0.05, Outcome.UNDECIDED),
+        (-0.004, 0.0, Outcome.SAME),
     ],
 )
 def test_differences_are_paired_by_split(shift: float, noise: float, verdict: str) -> None:
@@ -67,8 +56,8 @@ def test_differences_are_paired_by_split(shift: float, noise: float, verdict: st
     assert change.difference == pytest.approx(difference.mean(), abs=1e-12)
     assert (finding.code, change.test, change.n_units) == (Code.TESTED, "splits", 10)
     # Values of the splits in another order are other pairs: the spread of the splits hides the difference.
-    if verdict == WORSE:
-        assert found(entry((BEFORE + difference)[::-1])).verdict == UNDECIDED
+    if verdict == Outcome.WORSE:
+        assert found(entry((BEFORE + difference)[::-1])).verdict == Outcome.UNDECIDED
 
 
 def test_what_cannot_be_compared_is_said() -> None:
@@ -80,7 +69,7 @@ def test_what_cannot_be_compared_is_said() -> None:
         (entry(BEFORE[:1]), entry(BEFORE[:1] - 0.1), Code.TESTED),
     ):
         finding = found(candidate, before)
-        assert (finding.verdict, finding.code) == (INCOMPARABLE, code)
+        assert (finding.verdict, finding.code) == (Outcome.INCOMPARABLE, code)
         assert all(each.difference is None for each in finding.changes)
         assert finding.is_uncompared
         mean = candidate.metrics["mAP"].value
@@ -91,7 +80,7 @@ def test_what_cannot_be_compared_is_said() -> None:
 
 def test_equal_results_are_the_same_and_another_result_of_equal_inputs_is_an_alarm() -> None:
     finding = found(entry(), entry(inputs="old"))
-    assert (finding.verdict, finding.code, finding.baseline) == (SAME, Code.EQUAL, 7)
+    assert (finding.verdict, finding.code, finding.baseline) == (Outcome.SAME, Code.EQUAL, 7)
     other = found(entry(BEFORE + 0.02), same=Past(8, entry(), None))
-    assert (other.alarm, other.verdict) == (ALARM, BETTER)
+    assert (other.alarm, other.verdict) == (ALARM, Outcome.BETTER)
     assert other.facts["moved"]["run"] == 8

@@ -1,6 +1,11 @@
-"""Rates of false alarms over many nights, and losses that are found; ``python -m tests.benchmarks gates`` is longer."""
+"""Rates of false alarms over many nights, and losses that are found.
+
+``python -m tests.benchmarks gates`` and ``nights`` are longer, and take models that were evaluated.
+"""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +16,7 @@ from tests.benchmarks.gates import (
     Pairs,
     Tally,
     Wander,
+    is_slow_or_big,
     is_worse,
     make_pairs,
     may_be_worse,
@@ -19,9 +25,11 @@ from tests.benchmarks.gates import (
     tally_speed,
     tally_unchanged,
 )
+from tests.benchmarks.nights import N_EARLIER, Models, first_losses, tally_nights
 
 # Of nights per job and gate; a test fails where the lower bound of what it counted is above it.
 ALLOWED = 0.01
+OTHERS = partial(is_slow_or_big, time=Wander(0.1, outliers=True), memory=Wander(0.03))
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +96,28 @@ def test_the_bounds_of_a_tally_are_those_of_clopper_and_pearson() -> None:
     assert Tally(0, 5).at_least == 0
     assert Tally(5, 5).at_most == 1
     assert Tally(3, 1000).at_least < 0.003 < Tally(3, 1000).at_most
+
+
+def made_up(n_models: int, *, step: float = 0.0, n_identities: int = 100, noise: float = 0.1) -> Models:
+    """Models of independent noise, each worse than the one before by a step."""
+    rng = np.random.default_rng(n_models)
+    level = rng.uniform(0.3, 0.7, 4 * n_identities)
+    ap = level + noise * rng.standard_normal((n_models, len(level))) - step * np.arange(n_models)[:, None]
+    rows = np.split(np.arange(len(level)), n_identities)
+    return Models({"mAP": ap, "CMC@1": (ap > 0.5).astype(float)}, rows)
+
+
+@pytest.mark.slow
+def test_a_slide_of_a_third_of_a_point_a_night_is_seen_within_eleven() -> None:
+    found = first_losses(made_up(14, step=0.0033, n_identities=250), 3)
+    assert max(found) <= 11
+    assert min(found) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_identities", [30, 400])
+def test_all_gates_of_a_job_together_seldom_call_it_worse(n_identities: int) -> None:
+    models = made_up(N_EARLIER + 1, n_identities=n_identities)
+    tallies = tally_nights(models, 2500, others=OTHERS)
+    assert tallies["any gate"].share <= ALLOWED
+    assert tallies["accuracy"].at_least <= 0.005

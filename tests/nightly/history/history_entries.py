@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import cache, partial
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +22,15 @@ import pytest
 
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.chain import update_run
-from reid_dist.nightly.history.history_values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding
+from reid_dist.nightly.history.history_values import ALARM, Change, Entry, Estimate, Finding, Outcome
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 
 NAME = "resnet50/market1501/plain"
-GOOD = Finding(gate="accuracy", verdict=SAME, facts={"text": "mAP 50.00 % as before"})
+GOOD = Finding(gate="accuracy", verdict=Outcome.SAME, facts={"text": "mAP 50.00 % as before"})
 BAD = Finding(
     gate="accuracy",
-    verdict=WORSE,
+    verdict=Outcome.WORSE,
     facts={"text": "mAP lost 1.20 points"},
     baseline=1,
     changes=(
@@ -36,14 +41,14 @@ BAD = Finding(
             difference=-0.012,
             low=-0.02,
             high=-0.004,
-            verdict=WORSE,
+            verdict=Outcome.WORSE,
             lost=(ChangedQuery(row=7, pid=12, camid=None, baseline=0.9, candidate=1 / 3),),
         ),
         Change(name="mINP", baseline=None, candidate=0.1),
     ),
 )
-ALARMED = Finding(gate="accuracy", verdict=SAME, facts={"text": "other digests"}, alarm=ALARM)
-SLOW = Finding(gate="speed", verdict=WORSE, facts={"text": "1.8 times the median of 5 runs"})
+ALARMED = Finding(gate="accuracy", verdict=Outcome.SAME, facts={"text": "other digests"}, alarm=ALARM)
+SLOW = Finding(gate="speed", verdict=Outcome.WORSE, facts={"text": "1.8 times the median of 5 runs"})
 
 
 def small_report(seed: int = 0, n_query: int = 40, **changes: Any) -> Report:
@@ -184,3 +189,42 @@ def refused(kind: type[Exception], match: str) -> Iterator[pytest.ExceptionInfo[
     with pytest.raises(kind, match=match) as caught:
         yield caught
     assert "\n" not in str(caught.value)
+
+
+@cache
+def processes() -> ForkServerContext:
+    """New processes within milliseconds, for one that has imported everything makes them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "reid_dist.nightly.history", "reid_dist.nightly.history.history_file"])
+    return context
+
+
+def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    process = processes().Process(target=work, args=arguments)
+    process.start()
+    return process
+
+
+class Mortal(sqlite3.Connection):
+    """Kills its process before one of its statements."""
+
+    left = 0
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self._count()
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        self._count()
+        return super().executemany(*arguments)
+
+    def _count(self) -> None:
+        if Mortal.left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        Mortal.left -= 1
+
+
+def kill_after(n_statements: int) -> None:
+    """Kill this process before one of the next statements of its databases."""
+    sqlite3.connect = partial(sqlite3.connect, factory=Mortal)
+    Mortal.left = n_statements

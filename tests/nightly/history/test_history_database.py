@@ -142,16 +142,6 @@ def test_a_writer_waits_for_another_process_and_loses_nothing(path: Path, words:
         assert history.begin("market", "") == 3
 
 
-def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
-    two_nights(path)
-    with holding(path, "PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"):
-        for read_only in (False, True):
-            with refused(StoreError, "is locked"):
-                History.open(path, create=False, read_only=read_only, timeout=0.1)
-    with History.open(path) as history:
-        assert len(history.runs()) == 2
-
-
 def test_a_full_disk_loses_nothing_that_was_there(path: Path) -> None:
     two_nights(path)
     with History.open(path) as history:
@@ -330,14 +320,6 @@ def test_a_removed_run_is_found_when_the_next_one_is_added(path: Path) -> None:
         alter(path, "DELETE FROM runs WHERE number = 2")
         with refused(DamagedStoreError, "run 0 is not what was written"):
             history.begin("market", "")
-
-
-def test_names_of_a_suite_are_kept(path: Path) -> None:
-    with History.open(path) as history:
-        for planned in ([NAME, "a/b/c"], [NAME], []):
-            record(history, planned=planned)
-        assert history.prune(keep=2).runs == (1,)
-        assert [run.planned for run in history.runs()] == [(NAME,), ()]
 
 
 def test_a_changed_report_is_found(path: Path) -> None:

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
-from functools import cache, partial
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from history_entries import BAD, NAME, entry_of, small_report
+from history_entries import BAD, NAME, entry_of, kill_after, small_report, start
 
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.chain import SCHEMA
 
 OTHER = "vit/market1501/plain"
-
-
-@cache
-def processes() -> ForkServerContext:
-    """New processes within milliseconds, for one that has imported everything makes them."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "reid_dist.nightly.history", "reid_dist.nightly.history.history_file"])
-    return context
-
-
-def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
-    process = processes().Process(target=work, args=arguments)
-    process.start()
-    return process
 
 
 def join_all(started: list[ForkServerProcess]) -> None:
@@ -75,29 +56,9 @@ def prune_often(path: Path, n_times: int) -> None:
             time.sleep(0.01)
 
 
-class Mortal(sqlite3.Connection):
-    """Kills its process before one of its statements."""
-
-    left = 0
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        self._count()
-        return super().execute(*arguments)
-
-    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
-        self._count()
-        return super().executemany(*arguments)
-
-    def _count(self) -> None:
-        if Mortal.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        Mortal.left -= 1
-
-
 def write_until_killed(path: Path, n_statements: int) -> None:
     """Open, which makes the file; append a run; prune."""
-    sqlite3.connect = partial(sqlite3.connect, factory=Mortal)
-    Mortal.left = n_statements
+    kill_after(n_statements)
     with History.open(path) as history:
         number = history.begin("market", "", folder="the run")
         report = small_report(7)

@@ -14,7 +14,7 @@ from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_ent
 from reid_dist._version import __version__
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History, Past
-from reid_dist.nightly.history.history_values import Estimate, Finding, Run, this_host
+from reid_dist.nightly.history.history_values import Estimate, Run, this_host
 from reid_dist.reports import TopK
 
 
@@ -72,23 +72,6 @@ def test_names_are_unique_in_a_run(history: History) -> None:
     assert history.run(first).entries == (entry_of(),)
 
 
-@pytest.mark.parametrize(("field", "value"), [("model", "a/b"), ("job", ""), ("state", "finished")])
-def test_a_name_or_a_state_that_cannot_be_is_refused(history: History, field: str, value: str) -> None:
-    number = history.begin("market", "")
-    with pytest.raises(InputError, match=re.escape(repr(value)) if field == "state" else "model/dataset/job"):
-        history.add(number, replace(entry_of(), **{field: value}), None)
-    assert history.run(number).entries == ()
-
-
-def test_an_entry_with_a_refused_finding_is_not_recorded(history: History) -> None:
-    number = history.begin("market", "")
-    with pytest.raises(InputError, match="'fine'"):
-        history.add(number, entry_of(findings=(BAD, Finding(gate="speed", verdict="fine"))), None)
-    assert history.run(number).entries == ()
-    history.add(number, entry_of(findings=(SLOW, BAD)), None)
-    assert history.run(number).entries[0].findings == (SLOW, BAD)
-
-
 def test_errors_for_missing_runs_and_entries_list_the_existing_ones(history: History) -> None:
     with pytest.raises(StoreNotFoundError, match=r"no run 1 in history .*: it is empty"):
         history.run(1)
@@ -114,8 +97,6 @@ def test_runs_are_chosen_by_suite_number_and_name(history: History) -> None:
     assert [entry.name for run in history.runs(name="a/b/c", last=3) for entry in run.entries] == ["a/b/c"] * 3
     assert [run.number for run in history.runs(suite="market", before=4, last=1)] == [3]
     assert history.runs(before=1) == []
-    with pytest.raises(InputError, match="at least 1, found 0"):
-        history.runs(last=0)
 
 
 def test_runs_come_newest_first_however_many_there_are(history: History) -> None:
@@ -163,18 +144,14 @@ def test_accepting_a_run_accepts_what_was_done(history: History) -> None:
         history.accept(number, None, "  ")
 
 
-def test_same_options_needs_equal_inputs_and_an_equal_job(history: History) -> None:
-    for digests, finding in (
-        (("in", "job"), GOOD),
-        (("in2", "job"), GOOD),
-        (("in", "job2"), GOOD),
-        (("in", "job"), BAD),
-    ):
-        record(history, entry_of(input_digest=digests[0], job_digest=digests[1], findings=(finding,)))
-    found = [history.same_options("market", NAME, *digests, before=9) for digests in (("in", "job"), ("in2", "job"))]
+def test_the_last_good_entry_may_need_equal_digests(history: History) -> None:
+    digests = [{"input_digest": inputs, "job_digest": job} for inputs, job in (("in", "job"), ("in2", "job"))]
+    for each, finding in zip((*digests, digests[0]), (GOOD, GOOD, BAD), strict=True):
+        record(history, entry_of(**each, findings=(finding,)))
+    found = [history.last_good("market", NAME, before=9, **each) for each in digests]
     assert [past and past.run for past in found] == [1, 2]
-    assert history.same_options("market", NAME, "in2", "job2", before=9) is None
-    assert history.same_options("market", NAME, "in", "job", before=1) is None
+    assert history.last_good("market", NAME, before=9, input_digest="in2", job_digest="job2") is None
+    assert history.last_good("market", NAME, before=1, **digests[0]) is None
 
 
 def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -> None:
@@ -186,30 +163,6 @@ def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -
     assert kept.to_dict() == replace(report, topk=None).to_dict()
     assert all(np.array_equal(kept.per_query[name], report.per_query[name], equal_nan=name in ("AP", "first_rank"))
                for name in report.per_query)  # fmt: skip
-
-
-@pytest.mark.slow
-def test_equal_results_share_their_arrays(history: History, path: Path) -> None:
-    rows = 20_000
-    for _ in range(2):
-        record(history, reported(small_report(1, n_query=rows)))
-    once = path.stat().st_size
-    for _ in range(8):
-        record(history, reported(small_report(1, n_query=rows, timing={"open": 7.0})))
-    with History.open(path, read_only=True, create=False) as reader:
-        assert reader.report(1, NAME).timing == {"open": 0.25, "counts": 1.5}
-        assert reader.report(9, NAME).timing == {"open": 7.0}
-    history.prune(keep_reports=99)
-    assert path.stat().st_size < 1.2 * once
-
-
-def test_a_report_must_be_the_one_of_its_entry(history: History) -> None:
-    number = history.begin("market", "")
-    with pytest.raises(InputError, match=r"the report of .* is not that of its entry"):
-        history.add(number, entry_of(small_report(1)), small_report(2))
-    history.add(number, failed_entry(), None)
-    with pytest.raises(StoreNotFoundError, match="the job failed"):
-        history.report(number, NAME)
 
 
 def test_numbers_are_never_used_again(history: History) -> None:

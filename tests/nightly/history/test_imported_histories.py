@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import random
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from history_entries import NAME, alter, holding, record, refused
-from hypothesis import settings
+from history_entries import NAME, alter, holding, kill_after, record, refused, start
 
-from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
+from reid_dist.errors import StoreError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.backups import copies
 
@@ -93,36 +88,9 @@ def test_a_damaged_older_history_is_not_imported(reid_dist, path: Path, change: 
     assert path.read_bytes() == before
 
 
-@pytest.mark.slow
-def test_flipped_bits_of_an_older_history_are_errors_or_have_no_effect(path: Path) -> None:
-    whole = path.read_bytes()
-    dice = random.Random(0)
-    used = [at for at, byte in enumerate(whole) if byte]
-    n_errors = 0
-    for at in dice.sample(used, settings().max_examples):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :])
-        try:
-            History.import_file(path)
-        except ReidDistError as error:
-            n_errors += isinstance(error, DamagedStoreError) and "\n" not in str(error)
-        else:
-            assert_imported(path)
-    assert n_errors > settings().max_examples // 3
-
-
-_KILLED = """
-import os, signal, sqlite3, functools
-class Mortal(sqlite3.Connection):
-    left = {left}
-    def execute(self, *arguments):
-        if Mortal.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        Mortal.left -= 1
-        return super().execute(*arguments)
-sqlite3.connect = functools.partial(sqlite3.connect, factory=Mortal)
-from reid_dist.nightly.history import History
-History.import_file({path!r})
-"""
+def import_until_killed(path: Path, n_statements: int) -> None:
+    kill_after(n_statements)
+    History.import_file(path)
 
 
 @pytest.mark.slow
@@ -130,8 +98,9 @@ def test_a_killed_import_leaves_the_old_history(path: Path) -> None:
     whole, codes = path.read_bytes(), []
     for left in (5, 40, 60, 80, 110, 140, 170, 200, 260, 100_000):
         path.write_bytes(whole)
-        program = _KILLED.format(left=left, path=os.fspath(path))
-        codes.append(subprocess.run([sys.executable, "-c", program], check=False).returncode)
+        process = start(import_until_killed, path, left)
+        process.join(60)
+        codes.append(process.exitcode)
         if codes[-1]:
             assert codes[-1] == -signal.SIGKILL
             with contextlib.suppress(StoreError):

@@ -131,29 +131,19 @@ def test_a_damaged_marker_still_reveals_a_lost_history_and_is_rewritten(path: Pa
             History.open(path)
 
 
-@pytest.mark.parametrize("n_bytes", [230, 240, 243])
-def test_a_history_with_a_long_name_has_a_marker_and_copies(tmp_path: Path, n_bytes: int) -> None:
-    path = tmp_path / ("n" * n_bytes)
-    nights(path, range(2))
-    assert marker_path(path).exists()
-    assert len(copies(path)) == 1
-
-
-@pytest.mark.parametrize("n_bytes", [244, 250, 255, 256])
-def test_a_name_too_long_for_the_marker_is_refused_and_nothing_is_written(
-    reid_dist, tmp_path: Path, n_bytes: int
-) -> None:
-    (tmp_path / "suite.yaml").write_text(
-        "suite: s\nmodels: {m: {}}\ndatasets: {d: {query: q, gallery: g}}\njobs: {j: {}}\n"
-    )
-    path = tmp_path / "new" / ("n" * (n_bytes - 3) + ".db")
+@pytest.mark.parametrize("n_bytes", [243, 244, 256])
+def test_a_name_too_long_for_the_marker_is_refused_and_nothing_is_written(tmp_path: Path, n_bytes: int) -> None:
+    path = tmp_path / "new" / ("n" * n_bytes)
+    if n_bytes == 243:
+        nights(path, range(2))
+        assert marker_path(path).exists()
+        assert len(copies(path)) == 1
+        return
     with pytest.raises(
         InputError, match=f"the name of history .* is {n_bytes - 243} bytes too long, as files beside it"
     ):
         History.open(path)
-    refused = reid_dist("nightly", tmp_path / "suite.yaml", "--history", path, "--workers", 1)
-    assert refused.code == 2
-    assert [item.name for item in tmp_path.iterdir()] == ["suite.yaml"]
+    assert not list(tmp_path.iterdir())
 
 
 # -------------------------------------------------------------------------------------------------------- the copies
