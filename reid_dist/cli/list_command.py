@@ -23,8 +23,8 @@ _REGISTRIES = {
     "rerankers": ("reid_dist.stages.reranking.rerankers", "RERANKERS"),
     "expansions": ("reid_dist.stages.expansion.expansion_steps", "EXPANSIONS"),
     "poolings": ("reid_dist.stages.pooling_job", "POOLINGS"),
-    "formats": ("reid_dist.stores.importers", "FORMATS"),
-    "layouts": ("reid_dist.stores.importers", "LAYOUTS"),
+    "formats": ("reid_dist.stores", "FORMATS"),
+    "layouts": ("reid_dist.stores.importers.name_layouts", "LAYOUTS"),
     "benchmarks": ("reid_dist.evaluation.benchmarks", "BENCHMARKS"),
 }
 

@@ -415,6 +415,8 @@ def run_sweep(
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with contextlib.ExitStack() as stack:
         study = stack.enter_context(begin_study(session, "points", identity, FinishedPoint, folder=mine))
+        # Refused before the first point where the workspace is on S3.
+        folder = study.folder
         near, far = stack.enter_context(study.session.visible(query, gallery))
 
         @cache
@@ -437,7 +439,7 @@ def run_sweep(
             points[place] = study.part(f"point-{fingerprint(point.name)[:20]}", evaluate_point)
             if not keep or session.workspace is None:
                 following = grid.points[grid.order[n_done]] if n_done < len(grid.points) else None
-                _remove_derived(study.folder, point, following)
+                _remove_derived(folder, point, following)
             if on_point is not None:
                 on_point(n_done, len(grid.points), point, points[place].row)
     ordered = [points[place].row for place in range(len(points))]

@@ -103,9 +103,9 @@ def test_intervals_of_breakdowns_are_kept_and_shown(tmp_path):
 @pytest.mark.parametrize(
     ("ends", "words"),
     [
-        ({"mAP": [[0.1, 0.2]]}, "one for each of its values"),
+        ({"mAP": [[0.1, 0.2]]}, "'mAP' must hold 4 values, one for each camid"),
         ({"mAP": [[0.3, 0.2], [None, None], [0, 1], [0, 1]]}, "the lower one first"),
-        ({"CMC@7": [[0, 1]] * 4}, "one for each of its values"),
+        ({"CMC@7": [[0, 1]] * 4}, "interval of 'CMC@7', which is none of its metrics"),
         (7, "must be a mapping"),
     ],
 )

@@ -266,7 +266,7 @@ def test_the_report_has_the_rule_of_two_thirds(data, refused):
 
 
 def test_variants_are_listed_as_variants(reid_dist):
-    rows = [line.split()[0] for line in reid_dist("list", "rerankers").out.splitlines() if line[:1].strip()]
+    rows = [line.split()[0] for line in reid_dist("list", "rerankers").out.splitlines() if line.strip()]
     place = rows.index("k_reciprocal")
     assert rows[place + 1 : place + 5] == [f"k_reciprocal(variant={name})" for name in oracle.VARIANTS]
     for name in ("ecn", "ecn(variant=plain_fallback)", "gnn", "gnn(variant=zhang)", "top"):
