@@ -28,8 +28,6 @@ MERGED_AT_ONCE = 8
 # A scheduler takes up to a millisecond per task of any size, and would limit large clusters.
 _MOST_TASKS = 10_000
 
-_TASKS_PER_THREAD, _FEW_TASKS_PER_THREAD = 8, 4
-
 
 @dataclass(frozen=True, slots=True)
 class _Work:
@@ -39,10 +37,11 @@ class _Work:
     task_flop: float
     most_query_rows: int
     most_gallery_rows: int
+    # Enough that threads end nearly together; each task prepares its queries again.
     tasks_per_thread: int
 
 
-_ON_CPU = _Work(3.0e10, 8192, 65536, _TASKS_PER_THREAD)
+_ON_CPU = _Work(3.0e10, 8192, 65536, 4)
 # Threads read and decide; the device computes for all of them.
 _ON_DEVICE = _Work(1.0e12, 65536, 262144, 1)
 
@@ -309,8 +308,7 @@ def make_plan(
     # Enough tasks to keep all threads busy to the end, each large enough to outweigh its scheduling.
     flop = max(work.task_flop, 2.0 * query.n_rows * gallery.n_rows * query.dim / _MOST_TASKS)
     wanted = flop / (2.0 * query_block * query.dim)
-    per_thread = min(work.tasks_per_thread, _FEW_TASKS_PER_THREAD if extra.merges_slowly else _TASKS_PER_THREAD)
-    balanced = gallery.n_rows * -(-query.n_rows // query_block) / (per_thread * n_threads)
+    balanced = gallery.n_rows * -(-query.n_rows // query_block) / (work.tasks_per_thread * n_threads)
     rows = max(1, min(int(wanted), int(balanced), work.most_gallery_rows))
     if extra.bytes_per_pair:
         rows = max(1, min(rows, _MOST_HELD_PAIRS // query_block))

@@ -105,8 +105,8 @@ def test_the_longest_thread(n_gallery: int, gallery_block: int, n_query_blocks: 
 @pytest.mark.parametrize(
     ("n_query", "gallery", "n_threads", "blocks"),
     [
-        # The last of 17 blocks is short.
-        (2048, SetShape(200_000, 512, 4, 200_000), 2, (1, 17)),
+        # Rows that need not be whole chunks: as many blocks for each thread.
+        (2048, SetShape(200_000, 512, 4, 200_000), 2, (1, 16)),
         # Two blocks of queries would prepare every gallery row twice, to save half of one of nine tasks.
         (2048, SetShape(9 * 8192, 512, 4, 8192), 2, (1, 9)),
         # Three chunks and two threads: without a second block of queries, one thread would have two of the chunks.
