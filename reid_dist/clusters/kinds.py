@@ -37,7 +37,7 @@ LEAST_MEMORY: Final = 192 << 20
 """Bytes of the smallest worker.
 
 A worker takes 114 MiB after its start and 140 MiB after the smallest evaluation (measured on Linux, Python 3.11, with
-1 and 8 threads).  Dask pauses a worker at 80 % of its limit and ends it at 95 %: with less, it would be ended and
+1 and 8 threads).  Dask pauses a worker at 80% of its limit and ends it at 95%: with less, it would be ended and
 started again for ever.
 """
 

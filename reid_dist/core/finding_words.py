@@ -67,7 +67,7 @@ _FORMS: Final[dict[str, Callable[[Any], str]]] = {
     "has": have,
     "is": _is,
     "item": item_name,
-    "level": lambda value: f"{100 * value:g} %",
+    "level": lambda value: f"{100 * value:g}%",
     "semicolons": "; ".join,
 }
 
@@ -182,9 +182,9 @@ _CAUSES: Final = {
 def _chance_level(
     metric: str, result: float, chance: float, low: float, high: float, in_order: float | None, cause: str
 ) -> str:
-    before = ", and the relevant item ranks first in {} of all pairs (random orders: 50 %)"
+    before = ", and the relevant item ranks first in {} of all pairs (random orders: 50%)"
     return (
-        f"the result is at chance level: {metric} {rate(result)}, while random orders average {rate(chance)}, 99 % of "
+        f"the result is at chance level: {metric} {rate(result)}, while random orders average {rate(chance)}, 99% of "
         f"them between {rate(low)} and {rate(high)}{'' if in_order is None else before.format(share(in_order, 1))}: "
         f"{_CAUSES[cause]}"
     )
@@ -218,8 +218,8 @@ def _narrow_intervals(n_units: int, unit: str, enough: int, rates: Sequence[str]
     if n_units == 1:
         return f"{of}{counted(n_units, unit)} is not enough for an interval: there is nothing to resample"
     return (
-        f"{of}with only {counted(n_units, unit)}, the intervals are too narrow (95 % intervals contain the true mean "
-        f"in about 73 % of cases with 3, in 83 % with 5; from {enough} on they nearly reach their level)"
+        f"{of}with only {counted(n_units, unit)}, the intervals are too narrow (95% intervals contain the true mean "
+        f"in about 73% of cases with 3, in 83% with 5; from {enough} on they nearly reach their level)"
     )
 
 
@@ -268,7 +268,7 @@ def _reranking_is_worse(
     change, *ends = (f"{scale * each:+{digits}}" for each in (after - before, low, high))
     return (
         f"re-ranking makes {metric} worse at {n_points} of {counted(n_all, 'point')}, most at {worst}: {without} "
-        f"without, {given} with ({change}{unit}, 95 % interval over identities {' to '.join(ends)})"
+        f"without, {given} with ({change}{unit}, 95% interval over identities {' to '.join(ends)})"
     )
 
 

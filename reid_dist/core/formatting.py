@@ -74,19 +74,19 @@ def short_digests(*values: object) -> list[str]:
 
 def percent(value: float) -> str:
     """Return a share of one in percent with two decimals."""
-    return "undefined" if math.isnan(value) else f"{100 * value:.2f} %"
+    return "undefined" if math.isnan(value) else f"{100 * value:.2f}%"
 
 
 def rate(value: float) -> str:
     """Return a share of one in percent with as many decimals as it takes: an error rate may be very small."""
     if math.isnan(value):
         return "undefined"
-    return f"{rate_digits(value)} %"
+    return f"{rate_digits(value)}%"
 
 
 def rate_digits(value: float, digits: int = 4) -> str:
     """Return a share of one in percent, without the sign, to so many significant digits."""
-    # Through Decimal, so that a rate of 10^-8 is 0.000001 % and not 1e-06 %.
+    # Through Decimal, so that a rate of 10^-8 is 0.000001% and not 1e-06%.
     return f"{Decimal(f'{100 * value:.{digits}g}'):f}"
 
 
@@ -107,7 +107,7 @@ def integer(value: float | None) -> str:
 
 def share(part: float, whole: float) -> str:
     """Return ``part`` of ``whole`` in percent with one decimal."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+    return f"{100 * part / whole:.1f}%" if whole else "-"
 
 
 def duration(seconds: float) -> str:

@@ -48,7 +48,7 @@ _ON_DEVICE = _Work(1.0e12, 65536, 262144, 1)
 # Queries whose products with a gallery row take as long as its preparation for a block: more if these are products of
 # integers, fewer in float32.
 _PREPARATION = 400
-# Blocks are divided further where the last task then ends earlier by 2 %: each has a cost of its own.
+# Blocks are divided further where the last task then ends earlier by 2%: each has a cost of its own.
 _LEAST_GAIN = 1.02
 # Rows of gallery blocks that need not be whole chunks are multiples of this.
 _ROWS_STEP = 32

@@ -61,7 +61,7 @@ def screened_words(counts: Mapping[str, int]) -> str:
             words[need] = "".join(own)
         else:
             total = sum(own.values())
-            words[need] = ", ".join(f"{kind} for {100 * n / total:.3g} %" for kind, n in own.items()) + " of the pairs"
+            words[need] = ", ".join(f"{kind} for {100 * n / total:.3g}%" for kind, n in own.items()) + " of the pairs"
     if len({*words.values()}) < 2:
         return "".join({*words.values()})
     return "; ".join(f"{need}: {each}" for need, each in words.items())

@@ -1,10 +1,10 @@
 """Results that point to a mistake in the input: at chance level, decided by ties, or better in the reversed order.
 
-A result is at chance level if its mAP is within the range of 99 % of all random orders of the kept items
+A result is at chance level if its mAP is within the range of 99% of all random orders of the kept items
 (`reid_dist.metrics.chance`) and the queries are enough to tell twice the chance level from that range.  A good model
 ranks the items of an identity together, also where the labels are not those of the rows: mAP is then above that of
 random orders, up to that of random orders of whole identities, while the relevant item is still before the other one
-in half of all pairs.  So a result is at chance level as well if that share is within its range of 99 %, taken for
+in half of all pairs.  So a result is at chance level as well if that share is within its range of 99%, taken for
 identities whose ranks are all alike, and if the identities are enough to tell an honest model at twice the chance level
 from that range.
 
@@ -29,7 +29,7 @@ from reid_dist.stores.labels import given_labels
 
 Float64 = NDArray[np.float64]
 
-# Half the width of the range of 99 % of a normal distribution, in standard deviations.
+# Half the width of the range of 99% of a normal distribution, in standard deviations.
 _RANGE: Final = 2.5758
 # Honest models reach this multiple of the chance level, and a reversed order is better by it.
 _FACTOR: Final = 2.0
@@ -81,7 +81,7 @@ class _Level:
 
     metric: str
     result: float
-    # Mean over random orders, half the width of the range of 99 % of them, and the upper end for whole identities.
+    # Mean over random orders, half the width of the range of 99% of them, and the upper end for whole identities.
     chance: float
     width: float
     of_identities: float

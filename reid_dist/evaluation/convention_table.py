@@ -392,7 +392,7 @@ class Conventions(Result):
         known = {row.metric for row in self.rows}
         for target in self.targets:
             meant = ", ".join(name for name in target.metrics if name in known)
-            unit = " %" if target.scale == 100 else ""
+            unit = "%" if target.scale == 100 else ""
             half = f"{float(target.scale * target.half):g}"
             yield Note(f"{target.metric} {target.number}{unit}, plus or minus {half}: {meant}", "target", True)
         if self.matches:

@@ -46,8 +46,8 @@ FEW_UNITS: Final = 15
 VERY_FEW_UNITS: Final = 5
 """Percentile intervals from fewer identities are too narrow, and far too narrow.
 
-Share of nominal 95 % intervals that hold the mean, for values spread as those of AP are (1,500 data sets each): 73 %
-from 3 identities, 83 % from 5, 89 % from 8, 91 % from 10, 92 to 94 % from 15 to 50.
+Share of nominal 95% intervals that hold the mean, for values spread as those of AP are (1,500 data sets each): 73%
+from 3 identities, 83% from 5, 89% from 8, 91% from 10, 92 to 94% from 15 to 50.
 """
 
 N_RESAMPLES: Final = 1000
@@ -316,10 +316,10 @@ def interval_of_magnitudes(means: Float64, resampled: Float64, level: float) -> 
     errors of the means, with their signs for means of known sign (beyond three standard errors), else of their
     magnitudes.  By the triangle inequality the coverage is the level at least.
 
-    Share of nominal 95 % intervals that hold the true sum, for calibration errors over 15 bins with correlated pairs of
-    30 and of 200 identities (1,000 data sets each): 95 to 96 % for a true error of 0, above 98 % for 0.01 and 0.05,
-    and 98 to 100 % for cross-fitted probabilities.  Of percentile intervals: 0 % for a true error of 0, 0 to 8 % for
-    0.01, 80 to 95 % for 0.05, 30 to 55 % for cross-fitted probabilities.
+    Share of nominal 95% intervals that hold the true sum, for calibration errors over 15 bins with correlated pairs of
+    30 and of 200 identities (1,000 data sets each): 95 to 96% for a true error of 0, above 98% for 0.01 and 0.05,
+    and 98 to 100% for cross-fitted probabilities.  Of percentile intervals: 0% for a true error of 0, 0 to 8% for
+    0.01, 80 to 95% for 0.05, 30 to 55% for cross-fitted probabilities.
     """
     errors = resampled[~np.isnan(resampled).any(axis=1)] - means
     if not len(errors):

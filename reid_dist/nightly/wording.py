@@ -204,7 +204,7 @@ def first_metric(entry: Entry, earlier: Sequence[Run]) -> tuple[str, str, str]:
 
 
 def change_text(change: Change) -> str:
-    """Return a change as ``mAP 85.20 % → 83.37 % (-1.83 points)``, with a true minus sign."""
+    """Return a change as ``mAP 85.20% → 83.37% (-1.83 points)``, with a true minus sign."""
     text = f"{COSTS.get(change.name, change.name)} {value_text(change.name, change.baseline)} {_ARROW} "
     text += value_text(change.name, change.candidate)
     difference = difference_text(change)
@@ -250,7 +250,7 @@ def exit_meaning(code: int) -> str:
 
 BOARD_TEST: Final = (
     "does not differ significantly from the best value of its column (the larger p-value of paired bootstrap and "
-    "sign-flip test by identity, with Holm's correction for all pairs of models, at 5 %)"
+    "sign-flip test by identity, with Holm's correction for all pairs of models, at 5%)"
 )
 """What a dagger on the leaderboard means."""
 
@@ -448,7 +448,7 @@ def _metric_text(change: Change, finding: Finding) -> str:
     )
     unit = "splits" if change.test == Decider.SPLITS else "identities"
     facts = [
-        f"{name} {moved} {value_text(name, change.candidate)} ({100 * change.level:.6g} % interval of the difference "
+        f"{name} {moved} {value_text(name, change.candidate)} ({100 * change.level:.6g}% interval of the difference "
         f"{interval_text(name, change.low, change.high)} points",
         f"{change.n_units} {unit}",
     ]
@@ -484,7 +484,7 @@ def _line(finding: Finding) -> str:
         interval = interval_text(change.name, change.low, change.high)
         parts.append(
             f"{change.name} {moved} by about {points(abs(change.difference))} points along the fitted line "
-            f"({100 * change.level:.6g} % interval over identities {interval}; "
+            f"({100 * change.level:.6g}% interval over identities {interval}; "
             f"what decides is the test by {by}{p_value})"
         )
     if "as_in" in facts or "repeats" in facts:

@@ -7,7 +7,7 @@ under another one is the mean of the same over its queries, with the nearest ite
 each, or the end of the list; its score is the largest of these.
 
 *Evidence* is how far a score lies above the median of all scores, in units of their spread: the larger one of those
-that the 75 % and, for rows, the 97.7 % quantile of a normal distribution would have.  A row is *suspect* if its
+that the 75% and, for rows, the 97.7% quantile of a normal distribution would have.  A row is *suspect* if its
 evidence exceeds what `EXPECTED` of so many normal scores would.  Two identities are *likely one* if each has its score
 under the other one, with evidence beyond the same limit for so many identities.  Fewer than `LEAST_ROWS` rows, or
 `LEAST_IDENTITIES`, show no spread.  Identities -1 and 0, of junk and distractors, are left out.

@@ -86,7 +86,7 @@ def bounded_value(name: str, value: float, bounds: Sequence[float] | None) -> st
     if low == high:
         return metric_value(name, low)
     if is_share(name):
-        between = f"between {100 * low:.2f} and {100 * high:.2f} %"
+        between = f"between {100 * low:.2f} and {100 * high:.2f}%"
     else:
         between = f"between {low:.6g} and {high:.6g}"
     return between if math.isnan(value) else f"{metric_value(name, value)}, {between}"
@@ -102,7 +102,7 @@ def interval(name: str, ends: Sequence[float | None] | None) -> str:
     low, high = ends if ends is not None else (None, None)
     if low is None or high is None:
         return "-"
-    return f"[{100 * low:.2f}, {100 * high:.2f}] %" if is_share(name) else f"[{low:.6g}, {high:.6g}]"
+    return f"[{100 * low:.2f}, {100 * high:.2f}]" if is_share(name) else f"[{low:.6g}, {high:.6g}]"
 
 
 def resampled(confidence: Mapping[str, Any]) -> str:
@@ -114,7 +114,7 @@ def resampled(confidence: Mapping[str, Any]) -> str:
     families = map(metric_family, confidence.get("intervals", ()))
     at_rates = any(family is not None and family.takes_share for family in families)
     return (
-        f"{100 * confidence['level']:g} % confidence intervals, [low, high], from "
+        f"{100 * confidence['level']:g}% confidence intervals, [low, high], from "
         f"{counted(confidence['n_resamples'], 'resample')} of the {drawn}, seed {confidence['seed']}; the gallery "
         f"stays as it is{', and so do thresholds at false accept rates' if at_rates else ''}"
     )

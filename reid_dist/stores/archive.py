@@ -28,7 +28,7 @@ _HEADER = re.compile(
 )
 _LONGEST_HEADER = 1024
 
-# Of zlib.  The default, 6, takes six times as long for row numbers, and gives files some 5 % smaller.
+# Of zlib.  The default, 6, takes six times as long for row numbers, and gives files some 5% smaller.
 _LEVEL = 1
 
 

@@ -8,7 +8,7 @@ that swapping removes).  For a night with a drop
 the second model has additional noise that costs one point of mAP.  Models may share much of their noise
 (``siblings``: the same queries are hard for both) or nothing but the identities (``unrelated``).
 
-Speed and memory.  Log-normal noise around one value; for time with or without one night in ten that is slow by 30 %.
+Speed and memory.  Log-normal noise around one value; for time with or without one night in ten that is slow by 30%.
 
 All gates together, with a history: :mod:`tests.benchmarks.nights`.
 """
@@ -78,7 +78,7 @@ class Tally:
 
     @property
     def at_most(self) -> float:
-        """Upper end of the one-sided 95 % interval of Clopper and Pearson."""
+        """Upper end of the one-sided 95% interval of Clopper and Pearson."""
         if self.share == 1:
             return 1.0
         # Not scipy.stats, whose import takes two seconds.
@@ -237,7 +237,7 @@ def may_be_worse(
     """Whether a night can be worse: a filter, as resamples take the time and most nights are clearly not worse.
 
     A drop must have the smallest size that matters.  It must also be some 2.8 standard errors (of sums by identity) for
-    a rate of 0.25 %; drops below 2.2 are excluded.
+    a rate of 0.25%; drops below 2.2 are excluded.
     """
     for name in near:
         lost = near[name] - far[name]
@@ -268,7 +268,7 @@ def _tally(pairs: Pairs, n_nights: int, n_identities: int | None, gate: Accuracy
 
 @dataclass(frozen=True)
 class Wander:
-    """Variation of a quantity from night to night: log-normal, with `outliers` one night in ten above by 30 %."""
+    """Variation of a quantity from night to night: log-normal, with `outliers` one night in ten above by 30%."""
 
     noise: float
     outliers: bool = False
@@ -280,7 +280,7 @@ class Wander:
         return found
 
     def __str__(self) -> str:
-        return f"noise {self.noise:.0%}{', one night in ten above by 30 %' if self.outliers else ''}"
+        return f"noise {self.noise:.0%}{', one night in ten above by 30%' if self.outliers else ''}"
 
 
 def _is_slow(rng: np.random.Generator, wander: Wander, n_past: int, times: float, gate: SpeedGate) -> bool:
@@ -333,7 +333,7 @@ def gates(scale: float, show: Callable[[str], None] = print) -> None:
         found = tally_drops(worse, nights(200))
         show(
             f"accuracy, a drop of {100 * worse.drop:.3g} points: {kin}, spread {worse.spread:.3g}: {found} worse, "
-            f"at least {100 * found.at_least:.3g} %"
+            f"at least {100 * found.at_least:.3g}%"
         )
     for noise in (0.02, 0.05, 0.1, 0.15):
         for n_past in (7, 20):
@@ -343,9 +343,9 @@ def gates(scale: float, show: Callable[[str], None] = print) -> None:
                 show(f"speed, no change: {about}: {found} worse, at most {found.at_most:.2%}")
                 for times in (1.6, 2):
                     found = tally_speed(wander, nights(1000), n_past=n_past, times=times)
-                    show(f"speed, {times:g} times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")
+                    show(f"speed, {times:g} times: {about}: {found} worse, at least {100 * found.at_least:.3g}%")
             about = f"{Wander(noise)}, {n_past} runs"
             found = tally_memory(Wander(noise), nights(10_000), n_past=n_past)
             show(f"memory, no change: {about}: {found} worse, at most {found.at_most:.2%}")
             found = tally_memory(Wander(noise), nights(1000), n_past=n_past, times=1.5)
-            show(f"memory, 1.5 times: {about}: {found} worse, at least {100 * found.at_least:.3g} %")
+            show(f"memory, 1.5 times: {about}: {found} worse, at least {100 * found.at_least:.3g}%")

@@ -285,7 +285,7 @@ def nights(scale: float, show: Callable[[str], None] = print) -> None:
         for what in ("accuracy", "any gate"):
             show(
                 f"{what}, a drop of {100 * worse.drop:.3g} points after {N_EARLIER} nights: {kin}: {tallies[what]} "
-                f"worse, at least {100 * tallies[what].at_least:.3g} %"
+                f"worse, at least {100 * tallies[what].at_least:.3g}%"
             )
         slide = make_slide(kinship, scale=scale)
         means = slide.values["mAP"][:, np.concatenate(slide.rows)].mean(axis=1)
@@ -293,6 +293,6 @@ def nights(scale: float, show: Callable[[str], None] = print) -> None:
         middle, late = first[len(first) // 2], first[math.ceil(0.95 * len(first)) - 1]
         show(
             f"any gate, {N_SLIDE} nights from {means[0]:.2%} to {means[-1]:.2%} mAP: {kin}: first worse by "
-            f"{_by(middle)} in half of {len(first)} histories, by {_by(late)} in 95 %, by {_by(first[-1])} in all"
+            f"{_by(middle)} in half of {len(first)} histories, by {_by(late)} in 95%, by {_by(first[-1])} in all"
         )
     show(f"any gate, no change, all of these models: {pooled} worse, at most {pooled.at_most:.2%}")

@@ -61,7 +61,7 @@ def _neighbours_among(n_items: int, dim: int, repeats: int) -> None:
         return
     print(ratio_line(f"{name} against faiss IndexFlatIP", taken[0], taken[2]))
     same = np.mean([len(np.intersect1d(a, b)) for a, b in zip(found["ours"], found["faiss"], strict=True)]) / 21
-    print(f"  neighbours in common: {100 * same:.4f} %")
+    print(f"  neighbours in common: {100 * same:.4f}%")
 
 
 def _market_sized(folder: Path, scale: float, n_items: int = 23_100) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -171,4 +171,4 @@ def million(scale: float, spec: str) -> None:
     print("  stages: " + ", ".join(f"{stage} {seconds:.3g} s" for stage, seconds in report["timing"].items()))
     print(f"  peak memory, all processes: {used.peak_bytes / 1e9:.2f} GB ({used.peak_rss_bytes / 1e9:.2f} GB as RSS)")
     print("  workspace: " + ", ".join(f"{kind} {size / 1e9:.3g} GB" for kind, size in held.items()))
-    print(f"  mAP {100 * report['metrics']['mAP']:.2f} %, digest {report['result_digest'][:16]}")
+    print(f"  mAP {100 * report['metrics']['mAP']:.2f}%, digest {report['result_digest'][:16]}")

@@ -59,7 +59,7 @@ def with_elements(model: Model, dim: int) -> Model:
 
 def score(report: Report) -> str:
     """What a model scores, as its name in the benchmarks."""
-    return ", ".join(f"{name} {100 * report.metrics[name]:.0f} %" for name in ("mAP", "mINP"))
+    return ", ".join(f"{name} {100 * report.metrics[name]:.0f}%" for name in ("mAP", "mINP"))
 
 
 def make_shape(

@@ -75,7 +75,7 @@ def test_evaluate_writes_the_report_it_prints(reid_dist, stores, threads, tmp_pa
     expected = evaluate(*map(FeatureSet.open, stores), metrics=["mAP"], topk=5)
     assert document["result_digest"] == expected.result_digest
     assert list(document["metrics"]) == ["mAP"]
-    assert f"{100 * expected.metrics['mAP']:.2f} %" in done.out
+    assert f"{100 * expected.metrics['mAP']:.2f}%" in done.out
     assert expected.result_digest[:16] in done.out
     names = "report.html, report.json, per_query.npz, per_query.parquet, topk.npz"
     assert done.out.splitlines()[-1] == f"written to {output}: {names}"

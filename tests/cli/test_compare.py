@@ -50,8 +50,8 @@ def test_a_regression_ends_with_code_4_and_a_gain_with_0(reid_dist, runs) -> Non
     assert max(map(len, lines)) <= 80
     good, bad = (Report.load(runs[name]).metrics["mAP"] for name in ("good", "bad"))
     row = next(line for line in lines if line.split()[:1] == ["mAP"])
-    assert f"{100 * good:.2f} %" in row
-    assert f"{100 * bad:.2f} %" in row
+    assert f"{100 * good:.2f}%" in row
+    assert f"{100 * bad:.2f}%" in row
     assert f"{100 * (bad - good):+.2f}" in row
     assert row.split()[-1] == "worse"
     assert "80 paired of 80" in worse.out

@@ -49,8 +49,8 @@ def test_the_nearest_conventions(reid_dist, stores) -> None:
     assert max(map(len, done.out.splitlines())) <= 80
     words = " ".join(done.out.split())
     assert "gives all targets to the printed digits" in words
-    assert f"target mAP {value:.3f} %, plus or minus 0.0005: mAP, mAP_trapezoid, mAP_R, mAP@100" in words
-    assert "target CMC@1 2 %, plus or minus 0.5: CMC@1, CMC_allshots@1" in words
+    assert f"target mAP {value:.3f}%, plus or minus 0.0005: mAP, mAP_trapezoid, mAP_R, mAP@100" in words
+    assert "target CMC@1 2%, plus or minus 0.5: CMC@1, CMC_allshots@1" in words
     found = reid_dist("conventions", *stores, "--target", f"mAP={value / 100:.5f}")
     first = lines_of(found.out, "=")[0]
     assert first[1] == f"{value / 100:.6f}"

@@ -53,7 +53,7 @@ def test_from_file_to_report(
     assert {key: found["counts"][key] for key in counts} == counts
     assert 0 < found["metrics"]["mINP"] <= found["metrics"]["mAP"] < 1
     assert Report.load(output).result_digest == found["result_digest"]
-    assert f"{100 * found['metrics']['mAP']:.2f} %" in (output / "report.html").read_text().replace("\xa0", " ")
+    assert f"{100 * found['metrics']['mAP']:.2f}%" in (output / "report.html").read_text().replace("\xa0", " ")
     # The file itself is a source, too: no store is needed.
     direct = reid_dist("evaluate", source, source, *options, "--cluster", threads, "--json")
     assert json.loads(direct.out)["result_digest"] == found["result_digest"]

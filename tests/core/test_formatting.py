@@ -67,7 +67,7 @@ def test_durations_change_their_unit_with_their_length() -> None:
 
 
 def test_shares_are_in_percent() -> None:
-    assert [percent(0.12345), percent(float("nan")), rate(1e-8)] == ["12.35 %", "undefined", "0.000001 %"]
+    assert [percent(0.12345), percent(float("nan")), rate(1e-8)] == ["12.35%", "undefined", "0.000001%"]
 
 
 def test_long_lists_end_with_the_number_of_the_others() -> None:

@@ -367,12 +367,12 @@ def test_pairs_are_counted_by_product(monkeypatch):
     # One of the hard queries has so many pairs inside bands that float64 is cheaper.
     assert screened["ranks, float32"] + screened.get("ranks, float64", 0) == 10 * 1200
     halves = screened_words({"ranks, int8": 7, "ranks, float32": 7})
-    assert halves == "int8 for 50 %, float32 for 50 % of the pairs"
+    assert halves == "int8 for 50%, float32 for 50% of the pairs"
     assert [screened_words(each) for each in ({}, {"ranks, int8": 5}, {"lists, float32": 2})] == ["", "int8", "float32"]
     of_both = {"ranks, int8": 5, "lists, float32": 2, "lists, int8": 6}
-    assert screened_words(of_both) == "lists: int8 for 75 %, float32 for 25 % of the pairs; ranks: int8"
+    assert screened_words(of_both) == "lists: int8 for 75%, float32 for 25% of the pairs; ranks: int8"
     of_all = {"ranks, float64": 1, "ranks, float32": 3, "ranks, int8": 6}
-    assert screened_words(of_all) == "int8 for 60 %, float32 for 30 %, float64 for 10 % of the pairs"
+    assert screened_words(of_all) == "int8 for 60%, float32 for 30%, float64 for 10% of the pairs"
 
 
 def test_tiles_that_integers_leave_open_are_read_in_float32(monkeypatch):

@@ -93,7 +93,7 @@ def test_invalid_queries_that_count_as_0_have_means_of_0():
     }  # fmt: skip
     assert report.breakdowns["identity"]["mAP"] == [0.5, 1.0, 0.0]
     assert sum(report.breakdowns["camera"]["mAP"]) / 3 == report.metrics["mAP"] == 0.5
-    assert "mAP 0.00 % (camera 2) to 100.00 % (camera 1)" in print_to_text(report).replace("camid", "camera")
+    assert "mAP 0.00% (camera 2) to 100.00% (camera 1)" in print_to_text(report).replace("camid", "camera")
 
 
 def test_the_distractor_curve_by_hand():

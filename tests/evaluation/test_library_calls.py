@@ -60,7 +60,7 @@ def test_what_a_notebook_shows_is_escaped(report: Report) -> None:
                    notes=[info("text", text="a <b> & c"), info("text", text="x" * 1000)])  # fmt: skip
     shown = noted._repr_html_()
     assert "a &lt;b&gt; &amp; c" in shown
-    assert f"{100 * report.metrics['mAP']:.2f} %" in shown
+    assert f"{100 * report.metrics['mAP']:.2f}%" in shown
     assert len(shown) < 3000
     assert len(repr(noted)) < 1500
 

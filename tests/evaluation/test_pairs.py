@@ -263,8 +263,8 @@ def test_the_command(reid_dist, tmp_path) -> None:
     shown = reid_dist(*words, "--output", tmp_path / "out.json")
     expected = evaluate_pairs(store, None, rows, same, folds=10)
     assert shown.code == 0
-    assert f"{100 * expected.accuracy.mean:.2f} % ± {100 * expected.accuracy.spread:.2f}" in shown.out
-    assert f"{100 * expected.metrics['EER']:.2f} %" in shown.out
+    assert f"{100 * expected.accuracy.mean:.2f}% ± {100 * expected.accuracy.spread:.2f}" in shown.out
+    assert f"{100 * expected.metrics['EER']:.2f}%" in shown.out
     assert f"{same.sum()} genuine, {(~same).sum()} impostor" in shown.out
     assert (tmp_path / "out.json").read_text() == expected.to_json() == reid_dist(*words, "--json").out
     reid_dist(*words, "--output", tmp_path / "out.json").assert_refused("out.json is there already")

@@ -258,7 +258,7 @@ def new_entry(night: int, **more: Any) -> Entry:
 
 
 def uncompared_entry(night: int, *, baseline: int, n_gallery: int = 16240, **more: Any) -> Entry:
-    """A job whose gallery has grown since its baseline: its mAP fell from 85.20 to 5.12 %, and nothing was tested."""
+    """A job whose gallery has grown since its baseline: its mAP fell from 85.20 to 5.12%, and nothing was tested."""
     values = {
         name: Estimate(value, value - 0.011, value + 0.011) for name, value in (METRICS | {"mAP": 0.0512}).items()
     }

@@ -147,7 +147,7 @@ def test_models_without_an_accepted_value_are_left_out() -> None:
 def test_a_trend_has_gaps() -> None:
     drawn = sparkline("mAP", [0.5, 0.6, None, 0.7])
     assert drawn.count("<polyline") == 2
-    assert "50.00 % to 70.00 %" in html.unescape(drawn)
+    assert "50.00% to 70.00%" in html.unescape(drawn)
     assert sparkline("mAP", [None, None]) == ""
 
 

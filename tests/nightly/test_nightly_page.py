@@ -81,7 +81,7 @@ def test_a_night_that_was_not_compared_says_so_and_for_how_long() -> None:
     for text in (headline(today, earlier).sentence, section(page, "resnet50"), summary_markdown(today, earlier)):
         assert values in text.replace("\\", "")
         assert lasting_text(lasting) in text
-    assert first_metric(entry, earlier)[2] == "before 85.20 %"
+    assert first_metric(entry, earlier)[2] == "before 85.20%"
     assert metrics_table(entry).column("Change")[0].text == "-"
 
 
@@ -151,10 +151,10 @@ def test_a_trend_is_told_apart_from_the_change_of_a_night(verdict: str) -> None:
     # The headline has it while it is news, with tonight's value and without what changed since the last night.
     (sentence,) = [text for _, text in page.all("p", "sentence")]
     assert ("4.10 points" in sentence) == (verdict in (Outcome.WORSE, Outcome.BETTER))
-    assert ("85.20 %" in sentence) == (verdict in (Outcome.WORSE, Outcome.BETTER))
+    assert ("85.20%" in sentence) == (verdict in (Outcome.WORSE, Outcome.BETTER))
     assert "changed" not in sentence.replace("Features changed.", "")
     # The ends of the fitted line are no values of nights.
-    assert "81.10 %" not in body(page)
+    assert "81.10%" not in body(page)
 
 
 def test_the_queries_that_lost_most_lead_to_the_explorer_of_their_job() -> None:
@@ -293,8 +293,8 @@ def test_runs_of_one_day_have_distinct_tick_labels() -> None:
 
 def test_the_trend_of_a_job_shows_its_own_nights(page: Page) -> None:
     labels = [attributes["aria-label"] for attributes, _ in page.all("svg")]
-    assert any(label.startswith("mAP over 24 nights: 84.80 % in run 1, Jan 5, 83.37 % in run 24") for label in labels)
-    assert any(label.startswith("mAP over 1 night: 85.20 % in run 24") for label in labels), "a job of tonight alone"
+    assert any(label.startswith("mAP over 24 nights: 84.80% in run 1, Jan 5, 83.37% in run 24") for label in labels)
+    assert any(label.startswith("mAP over 1 night: 85.20% in run 24") for label in labels), "a job of tonight alone"
     assert any(label.startswith("Peak memory over 24 nights") for label in labels)
 
 
@@ -302,8 +302,8 @@ def test_the_first_metric_is_a_gated_one_with_its_change_and_the_time_of_a_slow_
     entry, slow = nights.entry(), nights.slow_entry(1)
     change = nights.same_change("CMC@1", entry.metrics)
     entry = dataclasses.replace(entry, findings=(nights.finding("accuracy", baseline=1, changes=(change,)),))
-    assert first_metric(entry, []) == ("CMC@1", "94.10 %", "+0.00 points")
+    assert first_metric(entry, []) == ("CMC@1", "94.10%", "+0.00 points")
     _, value, changes = first_metric(slow, [])
-    assert value == "85.20 %"
+    assert value == "85.20%"
     assert re.fullmatch(r"\+0\.00 points, time \N{MULTIPLICATION SIGN}.\d\.\d\d", changes)
     assert first_metric(nights.undone_entry("failed", "", night=1), [nights.run(0, [slow])]) == ("mAP", "-", "")

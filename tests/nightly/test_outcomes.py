@@ -120,7 +120,7 @@ def test_what_changed_every_night_is_summed_up() -> None:
 def test_an_everyday_night_says_what_could_have_been_detected() -> None:
     entry = nights.undecided_entry(4, baseline=4)
     (moved,) = entry.findings[0].changes
-    # Half of the interval is the quantile of its level in standard errors; a power of 80 % takes 0.8416 more.
+    # Half of the interval is the quantile of its level in standard errors; a power of 80% takes 0.8416 more.
     error = (moved.high - moved.low) / 2 / scipy.special.ndtri((1 + moved.level) / 2)
     expected = error * (scipy.special.ndtri((1 + moved.level) / 2) + scipy.special.ndtri(0.8))
     assert detectable(moved, 0.005) == pytest.approx(expected, rel=1e-9)

@@ -82,7 +82,7 @@ def test_changes_have_shapes_of_their_own_and_a_word() -> None:
     assert len({shape for chart in charts for shape in shapes(chart)}) == 4
     for kind, chart in zip(kinds, charts, strict=True):
         assert list(shapes(chart).values()) == [(1, 0.801)]
-        assert f"run 1: 80.10 %, {kind}" in [title for dots in layers(chart, Dots) for title in dots.titles]
+        assert f"run 1: 80.10%, {kind}" in [title for dots in layers(chart, Dots) for title in dots.titles]
 
 
 def test_bounds_that_reach_far_are_cut_and_the_axis_is_that_of_the_values() -> None:

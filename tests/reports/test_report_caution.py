@@ -94,7 +94,7 @@ def test_a_terminal_colours_values_as_it_words_them(
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("NO_COLOR", raising=False)
     report.show(file=stream)
-    value = f"{100 * report.metrics['mAP']:.2f} %"
+    value = f"{100 * report.metrics['mAP']:.2f}%"
     (line,) = (line for line in stream.getvalue().splitlines() if value in line)
     assert f"\x1b[{code}m" in line
 

@@ -51,9 +51,9 @@ def test_a_stream_of_few_characters_is_no_error(make_report: Callable[..., Repor
 
 def test_intervals_are_printed_beside_values(full_report: Report) -> None:
     lines = printed(full_report).splitlines()
-    assert "95 % interval" in next(line for line in lines if line.split()[:1] == ["metric"])
+    assert "95% interval" in next(line for line in lines if line.split()[:1] == ["metric"])
     first = next(line for line in lines if line.split()[:1] == ["mAP"])
-    assert f"{100 * full_report.metrics['mAP']:.2f} % [41.23, 45.67] %" in " ".join(first.split())
+    assert f"{100 * full_report.metrics['mAP']:.2f}% [41.23, 45.67]" in " ".join(first.split())
     assert "1,000 resamples of the query identities" in " ".join(printed(full_report).split())
 
 
@@ -61,7 +61,7 @@ def test_bounds_ties_and_verification_are_printed(full_report: Report) -> None:
     text = " ".join(printed(full_report).split())
     for words in (
         "between 12.00 and",
-        "18.75 %",
+        "18.75%",
         "optimistic is the highest value that an order of tied items gives",
         "49,378 genuine pairs, 30,987,654 impostor pairs, 1,900 mated queries, 44 non-mated queries",
         "TAR@FAR=0.001: 0.31251234",
@@ -73,11 +73,11 @@ def test_bounds_ties_and_verification_are_printed(full_report: Report) -> None:
 def test_every_breakdown_has_a_line_with_its_place_in_the_files(full_report: Report) -> None:
     text = " ".join(printed(full_report).split())
     for words in (
-        "6 groups, mAP 39.99 % (camid 4) to 60.01 % (camid 3) (report.json: breakdowns.camera; report.html: By camera)",
-        "57 groups, mAP 20.00 % (pid 114) to 76.00 % (pid 134)",
-        "2 groups, mAP 30.00 % (clothes other) to 70.00 % (clothes <b>same</b>)",
+        "6 groups, mAP 39.99% (camid 4) to 60.01% (camid 3) (report.json: breakdowns.camera; report.html: By camera)",
+        "57 groups, mAP 20.00% (pid 114) to 76.00% (pid 134)",
+        "2 groups, mAP 30.00% (clothes other) to 70.00% (clothes <b>same</b>)",
         "6 query x 6 gallery cameras, mAP",
-        "5 sizes, rows in random order, mAP 51.00 % (1M rows) to 83.00 % (1k rows)",
+        "5 sizes, rows in random order, mAP 51.00% (1M rows) to 83.00% (1k rows)",
         "report.html: Distractor curve",
     ):
         assert words in text

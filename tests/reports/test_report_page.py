@@ -45,7 +45,7 @@ def test_everything_of_the_report_is_on_the_page(report: Report) -> None:
     text = Page(report.to_html()).text
     for name, value in report.metrics.items():
         assert name in text
-        assert f"{100 * value:.2f} %" in text
+        assert f"{100 * value:.2f}%" in text
     for described in (report.protocol, report.distance, report.rerank, *report.inputs.values()):
         assert described is not None
         for value in described.values():
@@ -55,7 +55,7 @@ def test_everything_of_the_report_is_on_the_page(report: Report) -> None:
         assert words in text
     for reason, count in report.counts["n_invalid_by_reason"].items():
         assert reason in text
-        assert f"{count} ({100 * count / 2000:.1f} %)" in text
+        assert f"{count} ({100 * count / 2000:.1f}%)" in text
         assert ", ".join(map(str, np.flatnonzero(report.per_query["reason"] == reason)[:100])) in text
 
 
@@ -191,7 +191,7 @@ def test_the_curve_is_drawn_where_its_values_are() -> None:
     (x1, y1), (x2, y2), (x3, y3) = line_points(svg)
     assert x2 - x1 == x3 - x2 > 0
     assert y1 - y2 == y2 - y3 > 0  # up is a smaller y
-    assert "100.00 % at rank 3" in svg
+    assert "100.00% at rank 3" in svg
 
 
 @pytest.mark.parametrize(

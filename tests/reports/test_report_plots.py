@@ -78,7 +78,7 @@ def test_points_of_metrics_are_marked_where_they_are() -> None:
     ((x, y, title),) = re.findall(
         r'class="shape dot[^"]*" d="M([\d.]+) ([\d.]+)m.*?<title>(.*?)</title>', str(draw(chart))
     )
-    assert title == "TAR@FAR=0.01: 40 % at FAR 1 %"
+    assert title == "TAR@FAR=0.01: 40% at FAR 1%"
     assert [float(x), float(y)] == points(chart)[1].tolist()
 
 
@@ -262,7 +262,7 @@ def test_thinning_keeps_the_ends(n_points: int) -> None:
 
 def test_small_rates_are_written_out() -> None:
     assert [rate(value) for value in (1e-6, 1e-10, 0.001, 0.7079, 1.0, 0.0, math.nan)] == [
-        "0.0001 %", "0.00000001 %", "0.1 %", "70.79 %", "100 %", "0 %", "undefined",
+        "0.0001%", "0.00000001%", "0.1%", "70.79%", "100%", "0%", "undefined",
     ]  # fmt: skip
     assert [compact(value) for value in (0, 999, 1000, 1500, 2_000_000, 10**9)] == [
         "0",
@@ -275,11 +275,11 @@ def test_small_rates_are_written_out() -> None:
 
 
 def test_intervals_and_bounds_in_the_unit_of_their_metric() -> None:
-    assert interval("mAP", [0.5, 0.625]) == "[50.00, 62.50] %"
+    assert interval("mAP", [0.5, 0.625]) == "[50.00, 62.50]"
     assert interval("EER_threshold", [0.5, 0.625]) == "[0.5, 0.625]"
     assert interval("mAP", [None, None]) == interval("mAP", None) == "-"
-    assert bounded_value("mAP", math.nan, [0.25, 0.5]) == "between 25.00 and 50.00 %"
-    assert bounded_value("mAP", 0.3, [0.25, 0.5]) == "30.00 %, between 25.00 and 50.00 %"
-    assert bounded_value("mAP", math.nan, [0.25, 0.25]) == "25.00 %"
+    assert bounded_value("mAP", math.nan, [0.25, 0.5]) == "between 25.00 and 50.00%"
+    assert bounded_value("mAP", 0.3, [0.25, 0.5]) == "30.00%, between 25.00 and 50.00%"
+    assert bounded_value("mAP", math.nan, [0.25, 0.25]) == "25.00%"
     assert bounded_value("mAP", math.nan, None) == "undefined"
     assert bounded_value("EER_threshold", math.nan, [0.25, 0.5]) == "between 0.25 and 0.5"

@@ -38,11 +38,11 @@ def test_every_metric_has_its_interval_and_its_values_with_ties_settled(page: st
     assert table[0] == ["metric", "value", "optimistic", "pessimistic", "convention"]
     rows = {row[0]: row[1:4] for row in table[1:]}
     assert list(rows) == [*full_report.metrics, "mAP@7"]
-    assert rows["mAP"] == [f"{100 * full_report.metrics['mAP']:.2f} % [41.23, 45.67] %", "50.00 %", "25.00 %"]
+    assert rows["mAP"] == [f"{100 * full_report.metrics['mAP']:.2f}% [41.23, 45.67]", "50.00%", "25.00%"]
     assert rows["MRR"][1:] == ["-", "-"]
-    assert rows["mAP@7"] == ["between 12.00 and 18.75 %", "-", "-"]
+    assert rows["mAP@7"] == ["between 12.00 and 18.75%", "-", "-"]
     words = Page(page).text
-    assert "95 % confidence intervals, [low, high], from 1,000 resamples of the query identities" in words
+    assert "95% confidence intervals, [low, high], from 1,000 resamples of the query identities" in words
     assert "seed 7" in words
     assert "the value lies within these bounds" in words
 
@@ -60,7 +60,7 @@ def test_headlines_have_words_in_place_of_formulas(make_report: Callable[..., Re
     other = dataclasses.replace(plain, definitions={"mAP": "items are groups"})
     assert cards(other)["mAP"] == "items are groups"
     # The number of valid queries is there where some are not.
-    assert cards(make_report(n_query=50, n_invalid=5))["Valid queries"] == "of 50 (90.0 %)"
+    assert cards(make_report(n_query=50, n_invalid=5))["Valid queries"] == "of 50 (90.0%)"
 
 
 def test_a_bounded_metric_is_no_number(make_report: Callable[..., Report]) -> None:
@@ -69,8 +69,8 @@ def test_a_bounded_metric_is_no_number(make_report: Callable[..., Report]) -> No
     report = dataclasses.replace(plain, metrics=metrics, bounds={"mAP": [0.25, 0.5], "mINP": [0.75, 0.75]})
     text = report.to_html()
     cards = re.findall(r"<dt>(.*?)</dt>\s*<dd class=\"big[^\"]*\">(.*?)</dd>", text)
-    assert cards[0] == ("mAP", "between 25.00 and 50.00 %")
-    assert dict(cards)["mINP"] == "75.00 %"
+    assert cards[0] == ("mAP", "between 25.00 and 50.00%")
+    assert dict(cards)["mINP"] == "75.00%"
 
 
 def test_cameras_in_their_order(page: str) -> None:
@@ -169,17 +169,17 @@ def test_verification_is_counted_and_explained(page: str) -> None:
     part = section(page, "verification")
     thresholds, counts, points, again = tables(part)
     assert thresholds[1:] == [
-        ["TAR@FAR=0.001", "70.79 %", "0.31251234"],
-        ["EER", "5.21 %", "0.4321"],
-        ["DIR@FAR=0.01", "61.00 %", "none: every pair is accepted"],
+        ["TAR@FAR=0.001", "70.79%", "0.31251234"],
+        ["EER", "5.21%", "0.4321"],
+        ["DIR@FAR=0.01", "61.00%", "none: every pair is accepted"],
     ]
     assert [row[1] for row in counts] == ["49,378", "30,987,654", "1,900", "44"]
     assert points == again
     assert points[0] == ["FAR", "TAR", "FRR", "threshold"]
-    assert [row[0] for row in points[1:]] == ["0.0001 %", "0.001 %", "0.01 %", "0.1 %", "1 %", "10 %", "100 %"]
+    assert [row[0] for row in points[1:]] == ["0.0001%", "0.001%", "0.01%", "0.1%", "1%", "10%", "100%"]
     # TAR = FAR^0.05: 0.5012 at 10^-6, and all at 1.
-    assert points[1] == ["0.0001 %", "50.12 %", "49.88 %", "0.1"]
-    assert points[-1] == ["100 %", "100 %", "0 %", "1.3"]
+    assert points[1] == ["0.0001%", "50.12%", "49.88%", "0.1"]
+    assert points[-1] == ["100%", "100%", "0%", "1.3"]
     for words in ("smaller than a threshold", "false accept rate", "non-mated queries", "nearest kept row is relevant"):
         assert words in part
 

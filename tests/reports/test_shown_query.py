@@ -59,7 +59,7 @@ def test_a_query_with_its_list(runs: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not re.search(r"<script|<link|url\(|https?:|@import", html)
     assert HOSTILE not in html
     lines = repr(shown).splitlines()
-    assert lines[0].startswith(f"Query row {row}: AP {100 * report.per_query['AP'][row]:.2f} %, first relevant item at")
+    assert lines[0].startswith(f"Query row {row}: AP {100 * report.per_query['AP'][row]:.2f}%, first relevant item at")
     assert [cell.text for cell in shown.summary().column("row")] == [f"row {each}" for each in (row, *items)]
 
 

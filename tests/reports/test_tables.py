@@ -119,7 +119,7 @@ def test_rows_are_ranked_and_what_does_not_differ_from_the_best_has_a_dagger(run
     assert [(cell.is_best, cell.mark) for cell in shown.column("mAP")] == [(True, ""), (False, NEAR_BEST)]
     (note,) = (note for note in shown.notes if note.name == NEAR_BEST)
     assert note.needed
-    assert "at 5 %: the larger p-value" in note.text
+    assert "at 5%: the larger p-value" in note.text
     assert table.to_markdown().count("<sup>\N{DAGGER}</sup>") == table.to_latex().count(r"{\textdagger}") == 1
     (lettered,) = ShownRuns(table, letters=True).tables()
     assert [cell.mark for cell in lettered.column("mAP")] == ["a", "a"]

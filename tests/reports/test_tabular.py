@@ -75,7 +75,7 @@ TABLE = Table(
         Note("80 of 80; 1e-05 < p, -1,234 and -1e-05"),
         Note("continued", ""),
     ],
-    interval_head="95 % interval",
+    interval_head="95% interval",
 )
 
 
@@ -113,8 +113,8 @@ def test_a_comparison_as_text_and_for_a_paper() -> None:
 
 
 def test_cells_of_a_value() -> None:
-    assert metric_cell("mAP", 0.5, (0.4, None)) == Cell("50.00 %", 0.5)
-    assert metric_cell("mAP", 0.5, (0.4, 0.6)).ends == ("[40.00, 60.00] %", 0.4, 0.6)
+    assert metric_cell("mAP", 0.5, (0.4, None)) == Cell("50.00%", 0.5)
+    assert metric_cell("mAP", 0.5, (0.4, 0.6)).ends == ("[40.00, 60.00]", 0.4, 0.6)
     assert bare_cell("EER_threshold", 0.25).text == "0.25"
     assert [points_cell(value).text for value in (0.0, -0.0, 1e-6, -1e-6, 0.0123, math.nan)] == [
         "0.00", "0.00", "+0.00", "-0.00", "+1.23", "-"
@@ -201,7 +201,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
 
 
 def test_csv_of_several_tables_has_their_titles_and_all_columns() -> None:
-    other = Table(title="other", columns=[Column("run", Kind.NAME), Column("EER")], rows=[["x", Cell("1 %", 0.01)]])
+    other = Table(title="other", columns=[Column("run", Kind.NAME), Column("EER")], rows=[["x", Cell("1%", 0.01)]])
     first, *_, last = csv.DictReader(io.StringIO(tables_csv([TABLE, other])))
     assert (first["table"], first["mAP"], first["mAP low"], first["mAP best"]) == (TABLE.title, "0.5123", "0.4", "1")
     assert (last["table"], last["mAP"], last["EER"], last["digest"]) == ("other", "", "0.01", "")

@@ -39,5 +39,5 @@ that moves a whole night alike for every identity counts as real.
 
 ``python -m tests.benchmarks nights`` measures the rates of all gates together and how soon losses are seen, ``python -m
 tests.benchmarks gates`` those of each gate.  All gates together call a job that did not change worse in less than one
-night in a hundred, also where one night in ten is slow by 30 %.
+night in a hundred, also where one night in ten is slow by 30%.
 """

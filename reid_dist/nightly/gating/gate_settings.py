@@ -133,7 +133,7 @@ class RatioGate(BaseModel):
 class SpeedGate(RatioGate):
     """Settings of the gate of speed.
 
-    One night in ten may be slow by 30 % for external reasons (another tenant, a cold disk), beside the noise of every
+    One night in ten may be slow by 30% for external reasons (another tenant, a cold disk), beside the noise of every
     night; the spread of twenty runs cannot separate such nights, so the ratio is larger.
     """
 

@@ -267,7 +267,7 @@ def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 def share_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Return round shares and how they are written, in percent with as few decimals as they need."""
-    return [(tick, f"{round(100 * tick, 6):g} %") for tick in round_ticks(low, high)]
+    return [(tick, f"{round(100 * tick, 6):g}%") for tick in round_ticks(low, high)]
 
 
 def number_axis(name: str, low: float, high: float, write: Callable[[float], str] = "{:.6g}".format) -> Axis:

@@ -116,7 +116,7 @@ def precision_recall_chart(curves: Mapping[str, Float64]) -> Chart:
 
 
 def _whole(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{100 * value:.0f}%"
 
 
 def roc_chart(curves: Mapping[str, tuple[Float64, Float64]], marked: Marked = ()) -> Chart:
@@ -206,7 +206,7 @@ def distractor_chart(
     if not len(known):
         return empty_chart(f"{name}: no query is valid")
     known = np.concatenate([known, *(each for _, *of_run in (ends or {}).values() for each in of_run)])
-    # A curve that falls from 83 to 79 % would be a level line between 0 and 100 %.
+    # A curve that falls from 83 to 79% would be a level line between 0 and 100%.
     low = max(0.0, math.floor(float(known.min()) * 20 - 0.5) / 20)
     high = min(1.0, math.ceil(float(known.max()) * 20 + 0.5) / 20)
     layers: list[Layer] = [

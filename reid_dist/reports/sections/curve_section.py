@@ -36,7 +36,7 @@ def _by_rank(name: str, caption: str, curve: NDArray[np.float64], report: Report
     table = [[formatting.integer(rank), formatting.percent(float(curve[rank - 1]))] for rank in ranks]
     start = share_start([curve])
     if start > 0:
-        caption += f" The vertical axis starts at {100 * start:.0f} %."
+        caption += f" The vertical axis starts at {100 * start:.0f}%."
     ends = _ends(name, len(curve), report)
     if len(ends[0]):
         caption += " Vertical lines are intervals."
@@ -59,7 +59,7 @@ def _precision_recall(curve: NDArray[np.float64]) -> Figure:
     levels = np.linspace(0, 1, len(curve))
     tenth = max(1, (len(curve) - 1) // 10)
     table = [
-        [f"{100 * level:.0f} %", formatting.percent(float(value))]
+        [f"{100 * level:.0f}%", formatting.percent(float(value))]
         for level, value in zip(levels[::tenth], curve[::tenth], strict=True)
     ]
     caption = "Interpolated precision at each recall (the best at this or any higher recall), mean over queries."

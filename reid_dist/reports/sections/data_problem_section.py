@@ -79,7 +79,7 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
             title="Shifts of cameras",
             columns=[Column("camera", Kind.NAME), *map(Column, ("identities", "shift"))],
             rows=[
-                (str(each["camid"]), integer(each["n_identities"]), f"{100 * each['shift']:.0f} %")
+                (str(each["camid"]), integer(each["n_identities"]), f"{100 * each['shift']:.0f}%")
                 for each in problems["cameras"]
             ],
             notes=[

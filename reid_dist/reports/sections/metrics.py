@@ -77,6 +77,6 @@ def _metric(report: ReportData, name: str) -> dict[str, str]:
     return {
         "name": name,
         "value": words.bounded_value(name, report.metrics.get(name, math.nan), report.bounds.get(name)),
-        "interval": f"{100 * confidence['level']:g} %: {words.interval(name, ends)}" if confidence and ends else "",
+        "interval": f"{100 * confidence['level']:g}%: {words.interval(name, ends)}" if confidence and ends else "",
         "words": words.metric_brief(name, report.definitions),
     }

@@ -95,7 +95,7 @@ def point_table(document: Mapping[str, Any]) -> Table:
             *([Note(why, "undefined", True)] if (why := nothing_counted(document["counts"])) else []),
             *([] if confidence is None else [Note(resampled(confidence), "intervals", True)]),
         ],
-        interval_head="interval" if confidence is None else f"{100 * confidence['level']:g} %",
+        interval_head="interval" if confidence is None else f"{100 * confidence['level']:g}%",
     )
 
 
@@ -108,7 +108,7 @@ def error_table(document: Mapping[str, Any]) -> Table:
             rows.append(
                 [
                     _TITLES[name],
-                    f"{_share(entry['prior'])} %, {'stated' if entry['stated'] else 'run'}",
+                    f"{_share(entry['prior'])}%, {'stated' if entry['stated'] else 'run'}",
                     _error(entry["calibration_error"], ends["calibration_error"]),
                     _error(entry["brier"], ends["brier"]),
                     _error(entry["brier_of_prior"], None),
@@ -219,7 +219,7 @@ def _rates_chart(title: str, edges: Float64, rates: Mapping[str, Float64], ends:
 
 def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogram) -> Figure:
     starts = np.array(calibration["from"], np.float64)
-    priors = {f"prior {_share(entry['prior'])} %": entry for entry in calibration["priors"]}
+    priors = {f"prior {_share(entry['prior'])}%": entry for entry in calibration["priors"]}
     values = {key: np.array(entry["probability"], np.float64) for key, entry in priors.items()}
     ends = {key: _ends(entry["intervals"]["probability"], len(starts)) for key, entry in priors.items()}
     title = f"Probability that {'a pair' if name == 'pairs' else 'a top match'} is a match"

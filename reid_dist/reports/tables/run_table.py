@@ -278,7 +278,7 @@ class ShownRuns(Result):
             yield Note(text, "test", True)
         if intervals and group.n_units:
             drawn = f"{counted(group.n_units, self.runs.unit)}, {integer(self.runs.n_resamples)} draws"
-            text = f"{100 * self.runs.level:g} % bootstrap intervals over {drawn}, seed {self.runs.seed}"
+            text = f"{100 * self.runs.level:g}% bootstrap intervals over {drawn}, seed {self.runs.seed}"
             yield Note(text, "[low, high]", True)
 
 

@@ -296,7 +296,7 @@ def _title(report: Report) -> str:
 
 def _test_words(n_runs: int, draws: _Draws) -> str:
     return (
-        f"at {100 * (1 - draws.level):.6g} %: the larger p-value of paired bootstrap and sign-flip test by "
+        f"at {100 * (1 - draws.level):.6g}%: the larger p-value of paired bootstrap and sign-flip test by "
         f"{draws.unit}, {integer(draws.n_resamples)} draws, seed {draws.seed}, with Holm's correction for "
         f"{counted(math.comb(n_runs, 2), 'pair')} of runs per metric"
     )

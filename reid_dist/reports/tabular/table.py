@@ -117,7 +117,7 @@ class Table:
     notes
         Below the table.
     interval_head
-        Head of the intervals of the cells, such as ``95 % interval``.
+        Head of the intervals of the cells, such as ``95% interval``.
     """
 
     columns: Sequence[Column]
@@ -186,7 +186,7 @@ def notes_of(facts: Mapping[str, str] | Iterable[tuple[str, str]], findings: Ite
 
 def interval_head(level: float) -> str:
     """Return the head of intervals of a level."""
-    return f"{100 * level:g} % interval"
+    return f"{100 * level:g}% interval"
 
 
 def metric_cell(name: str, value: float, ends: Sequence[float | None] | None = None, text: str = "") -> Cell:

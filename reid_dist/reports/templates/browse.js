@@ -286,8 +286,8 @@
     if (columns.pids) facts.push(`pid ${pidOf(row)}`);
     if (columns.camids) facts.push(`camera ${cameraOf(row)}`);
     const shares = [["average", run.average], ["inverse", "INP"]];
-    for (const [name, shown] of shares) if (columns[name] && !Number.isNaN(columns[name][row])) facts.push(`${shown} ${percent(columns[name][row])} %`);
-    if (columns.loss && !Number.isNaN(columns.loss[row])) facts.push(`${percent(columns.average[row] + columns.loss[row])} % in ${run.against.title}`);
+    for (const [name, shown] of shares) if (columns[name] && !Number.isNaN(columns[name][row])) facts.push(`${shown} ${percent(columns[name][row])}%`);
+    if (columns.loss && !Number.isNaN(columns.loss[row])) facts.push(`${percent(columns.average[row] + columns.loss[row])}% in ${run.against.title}`);
     if (columns.first_rank && !Number.isNaN(columns.first_rank[row])) facts.push(`first right item at rank ${integer(columns.first_rank[row])}`);
     if (columns.n_relevant) facts.push(`${integer(columns.n_relevant[row])} relevant`);
     facts.push(...kindsOf(row).map(([, name]) => name));

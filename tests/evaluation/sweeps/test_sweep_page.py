@@ -161,7 +161,7 @@ def test_the_mark_is_at_the_best_point():
     (centre,) = re.findall(r'class="shape best[^"]*" d="M([\d.]+) ([\d.]+)m', drawn)
     (points,) = re.findall(r'<polyline[^>]*points="([^"]*)"', drawn)
     assert ",".join(centre) == points.split()[3]
-    assert ">66.00 %<" in drawn
+    assert ">66.00%<" in drawn
 
 
 def test_lines_go_from_left_to_right_whatever_the_order_of_the_grid():

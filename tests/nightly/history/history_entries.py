@@ -27,7 +27,7 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 
 NAME = "resnet50/market1501/plain"
-GOOD = Finding(gate="accuracy", verdict=Outcome.SAME, facts={"text": "mAP 50.00 % as before"})
+GOOD = Finding(gate="accuracy", verdict=Outcome.SAME, facts={"text": "mAP 50.00% as before"})
 BAD = Finding(
     gate="accuracy",
     verdict=Outcome.WORSE,

@@ -326,7 +326,7 @@ def test_ambiguous_and_invalid_addresses(reid_dist, nights: Path, address: str, 
 def test_report_writes_the_page_of_an_entry_to_its_output(reid_dist, nights: Path, tmp_path: Path) -> None:
     address, output = f"{nights}#2:{NAME}", tmp_path / "page"
     printed, written = reid_dist("report", address), reid_dist("report", address, "--output", output)
-    assert f"{100 * report_of(1).metrics['mAP']:.2f} %" in printed.out
+    assert f"{100 * report_of(1).metrics['mAP']:.2f}%" in printed.out
     assert written.out.startswith(printed.out)
     assert written.out.endswith(f"written: {output / 'report.html'}\n")
     assert Report.load(output).result_digest == report_of(1).result_digest

@@ -224,7 +224,7 @@ def nearest_at_the_edge(dim, *, of_columns=False):
 
 @pytest.mark.parametrize("dim", [64, 512, 2048])
 def test_level_at_the_edge_of_a_bound(dim):
-    """The errors of these values reach 98 % of their bounds."""
+    """The errors of these values reach 98% of their bounds."""
     near, far = (block_of(rows) for rows in rows_at_the_edge(dim, 1.0))
     _, off, bound = values_of(near, far, "cosine", np.arange(1), RowRange(0, 1))
     assert 0.98 * bound[0, 0] < -off[0, 0] <= bound[0, 0]

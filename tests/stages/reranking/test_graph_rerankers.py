@@ -293,8 +293,8 @@ def test_the_change_is_reported_on_request(tmp_path):
         assert (each["low"], each["high"]) == (change.interval.low, change.interval.high)
     first = expected[0]
     line = (
-        f"mAP {100 * first.baseline:.2f} % \N{RIGHTWARDS ARROW} {100 * first.candidate:.2f} % "
-        f"({100 * first.difference:+.2f} points, 95 % interval [{100 * first.interval.low:+.2f}, "
+        f"mAP {100 * first.baseline:.2f}% \N{RIGHTWARDS ARROW} {100 * first.candidate:.2f}% "
+        f"({100 * first.difference:+.2f} points, 95% interval [{100 * first.interval.low:+.2f}, "
         f"{100 * first.interval.high:+.2f}])"
     )
     printed = io.StringIO()
