@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -277,3 +278,16 @@ def test_interrupted_while_words_are_parsed(monkeypatch: pytest.MonkeyPatch, mom
 
 def interrupting(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_interrupted_again_and_again(large, threads: Path, tmp_path: Path) -> None:
+    with started(tmp_path, _SLOW.format(seconds=600), "evaluate", *large, "--cluster", threads) as process:
+        wait_for(tmp_path / "begun", process)
+        for _ in range(20):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            time.sleep(0.05)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err

@@ -141,7 +141,7 @@ def test_items_that_moved_or_left_are_matched_by_name(tmp_path: Path, names: str
     assert [change.baseline, change.candidate] == [report.metrics["mAP"] for report in reports]
 
 
-def grown_in_front(tmp_path: Path, *, jobs: dict[str, Any] | None = None) -> Run:
+def grown_in_front(tmp_path: Path, *, jobs: dict[str, Any] | None = None, **options: Any) -> Run:
     """The second of two nights, of which the gallery begins with another row, written over the first."""
     jobs = {"plain": {}} if jobs is None else jobs
     model = save_model(tmp_path / "a", 0.8)
@@ -150,16 +150,18 @@ def grown_in_front(tmp_path: Path, *, jobs: dict[str, Any] | None = None) -> Run
     shuffled(model, tmp_path / "b", np.arange(1, n))
     run_night(suite)
     shuffled(model, tmp_path / "b", np.arange(n))
-    return run_night(suite)
+    return run_night(suite, **options)
 
 
-def test_overwritten_sets_are_not_compared_and_the_night_says_so(tmp_path: Path) -> None:
-    run = grown_in_front(tmp_path)
+@pytest.mark.parametrize("allowed", [False, True])
+def test_overwritten_sets_are_not_compared_and_the_night_says_so(tmp_path: Path, allowed: bool) -> None:
+    """Where that is allowed, the outcome stays, and the code of the night is another."""
+    run = grown_in_front(tmp_path, allow_incomparable=allowed)
     found = accuracy(run)
-    assert (run.exit_code, outcome(run.entries[0]), found.code) == (5, "uncompared", Code.OTHER_CONDITIONS)
+    code = 0 if allowed else 5
+    assert (run.exit_code, outcome(run.entries[0]), found.code) == (code, "uncompared", Code.OTHER_CONDITIONS)
     assert found.facts["obstacle"] == "overwritten"
     assert "have moved or were deleted" in finding_text(found)
-    # Allowed, the outcome stays, and the code of the night is another.
     assert run_night(write_suite(tmp_path, {"a": tmp_path / "b"}, {"plain": {}})).exit_code == 0
 
 

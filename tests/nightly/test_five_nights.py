@@ -249,6 +249,18 @@ def test_nights_of_a_suite_that_changes(tmp_path: Path, here: Callable[..., Any]
     assert [run.suite for run in nights.recorded()] == ["small"] * 8 + ["other"]
 
 
+@pytest.mark.slow
+def test_two_nights_at_once(tmp_path: Path) -> None:
+    nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}})
+    running = [nights.start() for _ in range(2)]
+    ended = [process.communicate(timeout=200) for process in running]
+    assert [process.returncode for process in running] == [0, 0], ended
+    runs = nights.recorded()
+    assert [run.number for run in runs] == [1, 2]
+    assert all([entry.state for entry in run.entries] == ["done", "done"] for run in runs)
+    assert len({entry.result_digest for run in runs for entry in run.entries}) == 2
+
+
 def test_some_jobs_alone(tmp_path: Path, here: Callable[..., Any]) -> None:
     nights = Nights(tmp_path, {"ours": 1.0, "theirs": 1.1}, {"plain": {}, "more": {"max_rank": 9}}, here)
     assert nights.run("--list", "--only", "*/plain").out.splitlines() == ["ours/set/plain", "theirs/set/plain"]

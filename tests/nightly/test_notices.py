@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from reid_dist.nightly.delivery import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
-from reid_dist.nightly.history.history_values import Change, Entry, Estimate, Run, State
+from reid_dist.nightly.history.history_values import Change, Code, Entry, Estimate, Run, State
+from reid_dist.nightly.page.document import render_nights
 from reid_dist.nightly.wording import SIGNS, headline
 from reid_dist.reports.comparison import ChangedQuery
 
@@ -44,6 +46,20 @@ def runs() -> list[Run]:
 
 def as_read(content: object) -> object:
     return json.loads(json.dumps(content, allow_nan=False))
+
+
+def test_control_codes_in_stored_texts_are_left_out() -> None:
+    """Of reasons, labels and names: a terminal that shows the summary acts on nothing."""
+    codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
+    failed = nights.entry(state=State.FAILED, reason=f"there is no {codes}.zarr", labels={"team": codes})
+    worse = nights.entry(
+        job=f"re{codes}ranked",
+        findings=(nights.finding("accuracy", "worse", Code.RECORDED, facts={"text": f"lost{codes}"}),),
+    )
+    run = dataclasses.replace(nights.run(0, [failed, worse]), suite=f"market{codes}", host=codes)
+    for text in (summary_markdown(run), render_nights([run])):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+        assert "there is no" in text
 
 
 def test_the_verdict_follows_its_schema(runs: list[Run]) -> None:

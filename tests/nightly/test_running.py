@@ -108,8 +108,17 @@ def test_stages_are_shared_and_recorded(tmp_path: Path) -> None:
         "mixed": {"rerank": "k_reciprocal(k1=4,k2=2,lambda_value=0.5)"},
         "plain": {},
     }
+    counted: list[dict[str, int]] = []
+
+    class Count(Progress):
+        def start(self, totals: dict[str, int]) -> None:
+            counted[-1].update(totals)
+
+    shown = threads(stages=lambda: contextlib.nullcontext(Count()), begun=lambda *_: counted.append({}))
     models = {"one": save_model(tmp_path / "one", 0.8), "two": save_model(tmp_path / "two", 0.9)}
-    run = run_night(write_suite(tmp_path, models, jobs))
+    run = run_night(write_suite(tmp_path, models, jobs), shown)
+    computed = [sorted(set(totals) & {"neighbours", "weights", "means"}) for totals in counted]
+    assert computed == [["means", "neighbours", "weights"], [], []] * 2
     assert [entry.reused for entry in run.entries] == [(), *[("means", "neighbours", "weights")] * 2] * 2
 
 

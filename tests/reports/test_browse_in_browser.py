@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from support.browser import assert_follows_scheme, needs_browser
 from support.devtools import Tab
 
 from reid_dist import FeatureSet, Report
+from reid_dist.reports import TopK
 from reid_dist.reports.browse import Site, open_subject, write_folder
 
 pytestmark = needs_browser
@@ -226,3 +229,65 @@ def test_no_overflow_and_the_scheme_of_the_reader(tab: Tab, folder: str, width: 
         assert_follows_scheme(pixels, dark, 0.005)
     # On a phone, a list takes the place of the table.
     assert tab.value("document.getElementById('queries').offsetParent === null") == (width < 500)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_queries(
+    make_report: Callable[..., Report], browser: Tab, tmp_path: Path, record_property: Callable[[str, Any], None]
+) -> None:
+    n_query, n_gallery, k = 100_000, 200_000, 50
+    rng = np.random.default_rng(4)
+    report = make_report(n_query=n_query, n_gallery=n_gallery, k=None)
+    inputs = {}
+    for side, n in (("query", n_query), ("gallery", n_gallery)):
+        pids = report.per_query["pid"] if side == "query" else rng.integers(1, 751, n)
+        paths = [f"data/{side}/{pid:04d}_c1s1_{row:06d}_00.jpg" for row, pid in enumerate(pids)]
+        made = FeatureSet.from_arrays(np.ones((n, 1), np.float32), pids, np.arange(n) % 6, image_paths=paths)
+        inputs[side] = made.save(tmp_path / f"{side}.zarr").describe()
+    index = rng.integers(0, n_gallery, (n_query, k))
+    topk = TopK(
+        index=index,
+        distance=np.sort(rng.random((n_query, k)), axis=1),
+        junk=rng.random((n_query, k)) < 0.1,
+        relevant=rng.random((n_query, k)) < 0.2,
+    )
+    site = Site(open_subject(dataclasses.replace(report, topk=topk, inputs=inputs)), pictures=False)
+    write_folder(site, tmp_path / "lists")
+    files = [path for path in (tmp_path / "lists").rglob("*") if path.is_file()]
+    address = (tmp_path / "lists" / "index.html").as_uri()
+    browser.show(1300)
+    browser.open(address, READY)
+    measured = {
+        "megabytes": sum(path.stat().st_size for path in files) / 1e6,
+        "largest": max(path.stat().st_size for path in files) / 1e6,
+        "load_s": browser.value("performance.now() / 1000"),
+    }
+    browser.call("HeapProfiler.collectGarbage")
+    heap = browser.call("Runtime.getHeapUsage")
+    measured["heap_mb"] = (heap["usedSize"] + heap["backingStorageSize"]) / 1e6
+    timed = """(async () => {
+      const began = performance.now();
+      document.getElementById('text').value = 'file:c1s1_0123';
+      document.getElementById('filters').requestSubmit();
+      return (performance.now() - began) / 1000;
+    })()"""
+    measured["filter_s"] = browser.value(timed)
+    assert browser.value("document.getElementById('count').textContent") == "100 of 100,000 queries"
+    assert fill(browser, text="", sort="row")[:3] == [0, 1, 2]
+    measured["sort_s"] = browser.value(timed.replace("'text').value = 'file:c1s1_0123'", "'sort').value = 'first'"))
+    opened = """new Promise(resolve => {
+      const began = performance.now();
+      new MutationObserver(() => resolve((performance.now() - began) / 1000))
+        .observe(document.getElementById('lists'), { childList: true });
+      document.querySelector('#table a').click();
+    })"""
+    measured["open_s"] = browser.value(opened)
+    assert len(browser.value(TILES)) == k + 1
+    for name, number in measured.items():
+        record_property(name, round(number, 3))
+    print({name: round(number, 3) for name, number in measured.items()})
+    assert measured["load_s"] < 15
+    assert measured["heap_mb"] < 150
+    assert max(measured["filter_s"], measured["sort_s"], measured["open_s"]) < 3
+    assert measured["largest"] < 2
+    assert measured["megabytes"] < 400

@@ -18,6 +18,7 @@ from reid_dist import FeatureSet, Report, evaluate, fuse
 from reid_dist.core.findings import info
 from reid_dist.errors import InputError, StoreExistsError, StoreNotFoundError
 from reid_dist.reports.browse import Site, open_subject, write_folder
+from reid_dist.reports.browse.site import _shortened
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,17 @@ def test_lists(plain: Report, place: Path) -> None:
         assert list(marks) == expected
         assert [block["pids"][at] for at in places] == gallery.pids[rows].tolist()
         assert [run["gallery"]["folder"] + block["paths"][at] for at in places] == gallery.image_paths[rows].tolist()
+
+
+def test_distances_are_decimals_of_six_digits() -> None:
+    rng = np.random.default_rng(5)
+    sizes = 10 ** rng.uniform(-12, 12, 2000) * rng.choice([-1, 1], 2000)
+    values = np.concatenate([sizes, rng.random(2000), [0.0, -0.0, 0.5, 1e-308, 5e-324, 1.7e308]])
+    found = _shortened(values[None], 6).tolist()
+    # Beyond 22 digits, powers of ten are no floats.
+    assert found[0][:-3] == [float(f"{value:.6g}") for value in values[:-3].tolist()]
+    np.testing.assert_allclose(found[0], values, rtol=5.1e-6, atol=1e-294)
+    assert _shortened(np.array([np.nan, np.inf, -np.inf, 2.0], np.float32), 6).tolist() == [None, None, None, 2.0]
 
 
 def test_numbers_beyond_those_of_a_script_are_texts(plain: Report, place: Path, tmp_path: Path) -> None:

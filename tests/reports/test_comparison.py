@@ -86,6 +86,19 @@ def test_a_verdict_follows_from_interval_and_p_value() -> None:
             assert metric.verdict == expected
 
 
+def test_a_large_drop_of_seven_queries_is_undecided() -> None:
+    baseline = run([0.75, 0.5, 1.0, 0.25, 0.5, 1.0, 0.75], np.arange(7))
+    candidate = run([0.9, 0.0, 1.0, 0.6, 0.1, 0.06, 1.0], np.arange(7))
+    comparison = compare(baseline, candidate)
+    metric = of(comparison, "mAP")
+    assert metric.difference < -0.1
+    assert metric.p_value is not None
+    assert metric.p_value > 0.3
+    assert (metric.verdict, comparison.worse) == ("undecided", ())
+    assert "mAP" in comparison.undecided
+    assert comparison.to_dict()["undecided"] == ["mAP"]
+
+
 def test_five_identities_give_no_verdict_at_this_level() -> None:
     baseline, candidate = run(np.full(5, 0.9), np.arange(5)), run(np.full(5, 0.1), np.arange(5))
     found = compare(baseline, candidate)

@@ -68,6 +68,18 @@ def test_order_of_names_and_storage_do_not_matter(
     assert result_digest(turned(metrics), turned(curves), turned(stored)) == result_digest(metrics, curves, columns)
 
 
+@given(floats.filter(len), st.integers(0, 63), st.data())
+def test_any_changed_bit_of_a_number_changes_it(values: np.ndarray, bit: int, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(values) - 1))
+    changed = values.copy()
+    changed.view(np.uint64)[at] ^= np.uint64(1) << np.uint64(bit)
+    same = bool(np.isnan(values[at]) and np.isnan(changed[at]))
+    before, after = (result_digest({}, {"CMC": array}, {"AP": array}) for array in (values, changed))
+    assert (before == after) is same
+    scalars = (result_digest({"mAP": float(array[at])}, {}, {}) for array in (values, changed))
+    assert (len(set(scalars)) == 1) is same
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -84,6 +96,18 @@ def test_order_of_names_and_storage_do_not_matter(
 )
 def test_different_arrays_differ(one: np.ndarray, other: np.ndarray) -> None:
     assert result_digest({}, {}, {"x": one}) != result_digest({}, {}, {"x": other})
+
+
+def test_names_and_sections_count() -> None:
+    values = np.array([0.5])
+    digests = [
+        result_digest({"mAP": 0.5}, {}, {}),
+        result_digest({"mINP": 0.5}, {}, {}),
+        result_digest({}, {"mAP": values}, {}),
+        result_digest({}, {}, {"mAP": values}),
+        result_digest({}, {}, {}),
+    ]
+    assert len(set(digests)) == len(digests)
 
 
 def test_every_nan_is_the_same() -> None:

@@ -64,7 +64,7 @@ def test_save_then_load_gives_everything_back(kind: str, request: pytest.Fixture
     assert math.isnan(loaded.per_query["AP"][report.per_query["reason"] != ""][0])
 
 
-def test_parquet_columns_of_every_type(make_report: Callable[..., Report], tmp_path: Path) -> None:
+def test_columns_of_every_type_and_name(make_report: Callable[..., Report], tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is optional")
     n = 11
     columns = {
@@ -73,12 +73,15 @@ def test_parquet_columns_of_every_type(make_report: Callable[..., Report], tmp_p
         "number": np.arange(2 * n, dtype=np.int32)[::2],
         "half": np.linspace(-1, 1, n).astype(np.float16),
         "value": np.where(np.arange(n) % 2, np.nan, -np.inf),
+        # Names of arguments of numpy.savez, and none at all.
+        **{name: np.arange(n) for name in ("file", "allow_pickle", "TAR@FAR=0.1", "")},
     }
     plain = make_report(n_query=n, n_invalid=0, k=None)
     saved = make_report(n_query=n, n_invalid=0, k=None, per_query={**plain.per_query, **columns}).save(tmp_path / "out")
     table = parquet.read_table(saved / "per_query.parquet")
     for name, array in columns.items():
         np.testing.assert_array_equal(np.array(table[name].to_pylist()), array, name)
+        np.testing.assert_array_equal(Report.load(saved).per_query[name], array, name)
 
 
 def test_no_parquet_where_pyarrow_is_missing(
@@ -86,6 +89,12 @@ def test_no_parquet_where_pyarrow_is_missing(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert listing(small_report.save(tmp_path / "out")) == FILES - {"per_query.parquet"}
+
+
+def test_modes_follow_the_umask(saved: Path) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    assert {(saved / name).stat().st_mode & 0o777 for name in FILES} == {0o666 & ~mask}
 
 
 def test_an_occupied_directory_is_refused_and_left_alone(small_report: Report, tmp_path: Path) -> None:
@@ -226,6 +235,22 @@ def test_a_damaged_archive_is_found(saved: Path, name: str, damage: str) -> None
         path.write_bytes(content)
     with pytest.raises(DamagedStoreError, match=name):
         Report.load(saved)
+
+
+class Payload:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["per_query.npz", "topk.npz"])
+def test_no_object_of_an_archive_is_unpickled(saved: Path, tmp_path: Path, name: str) -> None:
+    np.savez(saved / name, AP=np.array([Payload(tmp_path / "begun")], dtype=object))
+    with pytest.raises(DamagedStoreError, match=name):
+        Report.load(saved)
+    assert not (tmp_path / "begun").exists()
 
 
 @pytest.mark.quick_cases(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import io
 import json
@@ -348,6 +349,21 @@ def test_a_cut_file_is_no_picture(tmp_path: Path, kind: str, share: float) -> No
     assert "\n" not in str(caught.value)
 
 
+def test_flipped_bytes_give_a_picture_or_a_reason(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    path = tmp_path / "flipped"
+    for kind in ("JPEG", "PNG", "TIFF"):
+        whole = io.BytesIO()
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(whole, kind)
+        for _ in range(60):
+            content = bytearray(whole.getvalue())
+            for at in rng.integers(0, len(content), 3):
+                content[at] ^= int(rng.integers(1, 256))
+            path.write_bytes(content)
+            with contextlib.suppress(UnreadableImageError):  # anything else that it raises fails
+                assert thumbnail(path).startswith(b"\xff\xd8\xff")
+
+
 @pytest.mark.parametrize(
     ("size", "expected"),
     [((64, 128), (64, 128)), ((30, 50), (30, 50)), ((1000, 2000), (64, 128)), ((3000, 300), (256, 26))],
@@ -358,6 +374,13 @@ def test_thumbnails_keep_their_shape_and_are_never_enlarged(
     (name,) = write_images(tmp_path, 1, size=size)
     small = Image.open(io.BytesIO(thumbnail(tmp_path / name)))
     assert np.abs(np.subtract(small.size, expected)).max() <= 1
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "CMYK", "LA"])
+def test_pictures_of_every_mode(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "picture.tif"
+    Image.new("RGB", (10, 20), (200, 10, 10)).convert(mode).save(path)
+    assert thumbnail(path).startswith(b"\xff\xd8\xff")
 
 
 def test_comments_and_metadata_stay_out_of_thumbnails(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from support.strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate_splits, sweep_parameters
 from reid_dist.core.findings import info
-from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError
+from reid_dist.errors import DamagedStoreError, IncompleteStoreError, ReidDistError, StoreError
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.reports import Report
@@ -144,6 +145,40 @@ def test_every_change_but_of_the_timing_is_found(saved: dict[str, tuple[Path, Lo
 
 
 @KINDS
+def test_entries_that_are_gone_or_added_are_found(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
+    file, load = saved[kind]
+    text = file.read_text()
+    document = json.loads(text)
+    changes = [{name: value for name, value in document.items() if name != gone} for gone in document]
+    changes += [document | {"added": 1}, dict(reversed(document.items()))]
+    for each in changes:
+        file.write_text(json.dumps(each))
+        with pytest.raises(StoreError):
+            load(file.parent)
+
+
+@KINDS
+def test_flipped_bits_are_found(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
+    """A flipped bit of the file gives the same document or an error."""
+    file, load = saved[kind]
+    whole = file.read_bytes()
+    expected = json.loads(whole)
+    dice = random.Random(7)
+    n_refused = 0
+    for _ in range(150):
+        at = dice.randrange(len(whole))
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :])
+        try:
+            found = load(file.parent)
+        except ReidDistError:
+            n_refused += 1
+        else:
+            again = json.loads(found.to_json())
+            assert {**again, "timing": 0} == {**expected, "timing": 0}
+    assert n_refused > 100
+
+
+@KINDS
 def test_another_timing_is_accepted_if_it_is_one(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
     file, load = saved[kind]
     text = file.read_text()
@@ -182,6 +217,24 @@ def test_equal_results_have_equal_document_digests_whatever_the_time(make_report
 
 
 # ------------------------------------------------------------------------------------------------------- commands
+
+
+@KINDS
+def test_report_writes_the_page_of_a_whole_document_alone(
+    saved: dict[str, tuple[Path, Loader]], kind: str, reid_dist: Any
+) -> None:
+    file, _ = saved[kind]
+    page = file.with_suffix(".html")
+    shown = page.read_bytes()
+    page.unlink()
+    assert reid_dist("report", file.parent).code == 0
+    assert page.read_bytes() == shown
+    page.write_text("as it was")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"added": 1}))
+    reid_dist("report", file.parent).assert_refused(str(file.parent))
+    file.unlink()
+    reid_dist("report", file.parent).assert_refused(str(file.parent))
+    assert page.read_text() == "as it was"
 
 
 @pytest.mark.parametrize("harm", ["missing", "changed"])

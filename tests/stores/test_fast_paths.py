@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zarr
 
-from reid_dist import FeatureSet
+from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError
 from reid_dist.stores import featureset
 from reid_dist.stores.folders import LocalFolder
@@ -147,6 +147,18 @@ def test_threads_that_wait_for_a_damaged_chunk_all_see_the_damage(tmp_path: Path
 
     with ThreadPoolExecutor(8) as pool:
         assert all("features chunk 0" in text for text in pool.map(damage, range(16)))
+
+
+def test_a_chunk_swapped_for_another_valid_one_ends_the_run(tmp_path: Path) -> None:
+    make(tmp_path / "s.zarr", chunk_rows=10)
+    folder = tmp_path / "s.zarr" / "features" / "c"
+    one, two = folder / "2" / "0", folder / "3" / "0"
+    held = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(held)
+    gallery = FeatureSet.open(tmp_path / "s.zarr")
+    with pytest.raises(DamagedStoreError, match=r"features chunk [23]"):
+        evaluate(gallery, gallery, protocol="no_cameras")
 
 
 @pytest.fixture

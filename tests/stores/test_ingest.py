@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -257,6 +259,29 @@ def test_progress_counts_rows_of_both_sides(tmp_path: Path) -> None:
         save_model(tmp_path / "a.npz", 1), tmp_path / "out", progress=lambda done, total, _: seen.append((done, total))
     )
     assert seen == [(30, 80), (80, 80)]
+
+
+BOUNDED = """
+import resource, sys
+from reid_dist.stores import ingest
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+(store,) = ingest(sys.argv[1], sys.argv[2], pids_file=sys.argv[3], allow_zero=True)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """512 MiB of features (a sparse file of zeros) within 160 MiB over what the imports take."""
+    n, dim = 65_536, 2048
+    np.lib.format.open_memmap(tmp_path / "big.npy", mode="w+", dtype=np.float32, shape=(n, dim))
+    np.save(tmp_path / "pids.npy", np.arange(n))
+    arguments = [str(tmp_path / name) for name in ("big.npy", "out.zarr", "pids.npy")]
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDED, *arguments], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    assert int(done.stdout) < 160
+    assert FeatureSet.open(tmp_path / "out.zarr").n_zero_rows == n
 
 
 class TestRealFiles:

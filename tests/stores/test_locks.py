@@ -93,6 +93,19 @@ def test_a_second_writer_is_refused_while_the_first_replaces(tmp_path: Path, old
 
 
 @pytest.mark.slow
+def test_a_second_writer_is_refused_where_nothing_was(tmp_path: Path) -> None:
+    new = save_model(tmp_path / "new.npz", 2, (300, 500), 64)
+    first = started(SLOW, new, tmp_path / "out", tmp_path / "go")
+    for options in ((), ("--overwrite",)):
+        assert f"is being written by process {first.pid} on " in refused(tmp_path, *options)
+    (tmp_path / "go").touch()
+    text = first.communicate(timeout=60)[1]
+    assert first.returncode == 0, text
+    ingest(new, tmp_path / "other")
+    assert digests(tmp_path / "out") == digests(tmp_path / "other")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--overwrite",)])
 def test_of_two_that_start_together_one_writes(tmp_path: Path, options: tuple[str, ...]) -> None:
     """With `--overwrite` the other one may come after the first, and is refused otherwise."""

@@ -162,6 +162,23 @@ def test_ingest_writes_what_it_leaves_out(reid_dist, sides, tmp_path: Path) -> N
     assert FeatureSet.open(tmp_path / "new.zarr").content_digest == far.content_digest
 
 
+def test_ingest_and_evaluate_take_folders_and_globs(reid_dist, sides, tmp_path: Path) -> None:
+    query, gallery = sides
+    (tmp_path / "ranks").mkdir()
+    for shard in range(12):
+        rows = slice(4 * shard, 4 * shard + 4)
+        held = {
+            name: np.asarray(getattr(gallery, name))[rows] for name in ("pids", "camids", "item_ids", "image_paths")
+        }
+        np.savez(tmp_path / "ranks" / f"{shard}.npz", features=gallery.read(0, N + 4)[rows], **held)
+    source = tmp_path / "ranks"
+    assert reid_dist("ingest", f"{source}/*.npz", "--output", tmp_path / "one.zarr").code == 0
+    assert FeatureSet.open(tmp_path / "one.zarr").content_digest == gallery.content_digest
+    found = json.loads(reid_dist("evaluate", query.uri, source, "--json").out)
+    assert found["result_digest"] == evaluate(query, gallery).result_digest
+    reid_dist("evaluate", query.uri, f"{source}/*.parquet").assert_refused("no file matches", "quote the pattern")
+
+
 def test_lists_of_a_run_are_shown_with_the_rows_that_it_kept(reid_dist, sides, tmp_path: Path) -> None:
     query, gallery = sides
     (tmp_path / "bad.txt").write_text("g1\nq4\n")

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reid_dist import Report
 from reid_dist.nightly.gating.accuracy import gate_accuracy
@@ -302,6 +304,25 @@ def test_a_named_metric_that_is_missing_hides_no_loss_and_is_no_gain() -> None:
     nothing = replace(before, metrics={}, per_query={"pid": before.per_query["pid"]})
     found = gated(nothing, replace(nothing, metrics={"mINP": 0.5}))
     assert change_of(found, "mAP").missing == ("baseline", "candidate")
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
+def test_a_gate_agrees_with_its_figures(rows: list[tuple[int, int, int]]) -> None:
+    gate = AccuracyGate(false_alarm=0.1, n_resamples=500)
+    pids, near, far = (np.array(column) for column in zip(*rows, strict=True))
+    before, after = report(near / 8, pids), report(far / 8, pids)
+    down, up = gated(before, after, gate=gate), gated(after, before, gate=gate)
+    mirrored = {"worse": "better", "better": "worse", "same": "same", "undecided": "undecided"}
+    mirrored["incomparable"] = "incomparable"
+    for there, back in zip(down.changes, up.changes, strict=True):
+        assert back.verdict == mirrored[there.verdict]
+        if there.verdict == "worse":
+            assert there.high is not None
+            assert there.high < 0
+            assert there.difference is not None
+            assert there.difference <= -gate.minimum_effect + 1e-9
+        assert all(query.candidate < query.baseline for query in there.lost)
+    assert gated(before, before, gate=gate).verdict == "same"
 
 
 def test_invalid_queries_alone_have_no_verdict() -> None:

@@ -76,6 +76,13 @@ def test_only_the_window_counts() -> None:
     assert gate_speed(took(120), past, RatioGate(window=70)).verdict == "worse"
 
 
+def test_a_slow_run_stays_slow_the_night_after() -> None:
+    past = nights(20)
+    for _ in range(7):
+        assert gate_speed(took(100), past, GATE).verdict == "worse"
+        past.append(took(100))
+
+
 def test_an_accepted_slow_run_begins_a_new_baseline() -> None:
     past = nights(20)
     slow = took(100)

@@ -180,6 +180,16 @@ def test_csv_and_parquet_hold_the_same_long_table(reid_dist, nights: Path, tmp_p
     assert (first["low"], first["high"], first["peak_bytes"]) == (0.4, 0.6, 3 << 32)
 
 
+def test_texts_of_a_csv_file_are_no_formulas_and_negative_numbers_are_numbers(reid_dist, path: Path) -> None:
+    why = "=cmd|' /C calc'!A0"
+    with History.open(path) as history:
+        history.accept(record(history, entry_of(metrics={"threshold": Estimate(-0.25)})), None, why)
+    (row,) = csv.DictReader(io.StringIO(reid_dist("history", "export", path, "--format", "csv").out))
+    assert (row["accepted"], row["value"]) == (f"'{why}", "-0.25")
+    document = json.loads(reid_dist("history", "export", path, "--format", "json").out)
+    assert document["runs"][0]["entries"][0]["accepted"] == why, "other formats hold the text itself"
+
+
 def test_control_codes_in_stored_texts_never_reach_the_terminal(reid_dist, path: Path) -> None:
     """A job that failed on a path with an escape sequence, a reason to accept with one, a label, a host, a metric."""
     codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"

@@ -142,6 +142,16 @@ def test_a_writer_waits_for_another_process_and_loses_nothing(path: Path, words:
         assert history.begin("market", "") == 3
 
 
+def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
+    two_nights(path)
+    with holding(path, "PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"):
+        for read_only in (False, True):
+            with refused(StoreError, "is locked"):
+                History.open(path, create=False, read_only=read_only, timeout=0.1)
+    with History.open(path) as history:
+        assert len(history.runs()) == 2
+
+
 def test_a_full_disk_loses_nothing_that_was_there(path: Path) -> None:
     two_nights(path)
     with History.open(path) as history:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import signal
 import sqlite3
 from pathlib import Path
 
 import pytest
 from history_entries import NAME, alter, holding, kill_after, record, refused, start
+from hypothesis import settings
 
-from reid_dist.errors import StoreError
+from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.backups import copies
 
@@ -86,6 +88,23 @@ def test_a_damaged_older_history_is_not_imported(reid_dist, path: Path, change: 
     assert (done.code, done.out) == (2, "")
     assert "is damaged" in done.err
     assert path.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_flipped_bits_of_an_older_history_are_errors_or_have_no_effect(path: Path) -> None:
+    whole = path.read_bytes()
+    dice = random.Random(0)
+    used = [at for at, byte in enumerate(whole) if byte]
+    n_errors = 0
+    for at in dice.sample(used, settings().max_examples):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :])
+        try:
+            History.import_file(path)
+        except ReidDistError as error:
+            n_errors += isinstance(error, DamagedStoreError) and "\n" not in str(error)
+        else:
+            assert_imported(path)
+    assert n_errors > settings().max_examples // 3
 
 
 def import_until_killed(path: Path, n_statements: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from history_entries import NAME, alter, entry_of, failed_entry, last_seen
+from history_entries import NAME, alter, entry_of, failed_entry, last_seen, record
 
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import (
@@ -97,3 +98,14 @@ def test_states_are_read_without_entries(history: History, path: Path) -> None:
     assert history.states(at=SEEN + LONGEST_SILENCE) == dict(zip(numbers, expected, strict=True))
     expected[1] = KILLED
     assert history.states(at=SEEN + 2 * LONGEST_SILENCE) == dict(zip(numbers, expected, strict=True))
+
+
+def test_pruning_keeps_what_runs_on_another_host(history: History, path: Path) -> None:
+    killed, running, long = (history.begin("market", "", host="another", hours=hours) for hours in (None, None, 50.0))
+    here = history.begin("market", "", pid=os.getpid())
+    record(history)
+    last_seen(path, killed, SEEN - 2 * LONGEST_SILENCE)
+    last_seen(path, running, SEEN)
+    last_seen(path, long, SEEN - 2 * LONGEST_SILENCE)
+    pruned = history.prune(keep=1, at=SEEN)
+    assert (pruned.runs, pruned.kept) == ((killed,), (running, long, here))
