@@ -107,6 +107,7 @@ def assert_lists_agree(topk, expected):
         assert topk.index[i].tolist() == [*order, *[-1] * (topk.index.shape[1] - n)]
         assert topk.relevant[i, :n].tolist() == expected.relevant[i, order].tolist()
         assert topk.junk[i, :n].tolist() == expected.junk[i, order].tolist()
+        np.testing.assert_allclose(topk.distance[i, :n], row[order], rtol=CLOSE, atol=CLOSE)
         assert np.isposinf(topk.distance[i, n:]).all()
 
 

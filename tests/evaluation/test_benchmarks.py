@@ -17,7 +17,7 @@ from support.noted import codes, noted, values_of
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
 from reid_dist.core.findings import info, warning
 from reid_dist.errors import InputError
-from reid_dist.evaluation.benchmarks import BENCHMARKS
+from reid_dist.evaluation.benchmarks import BENCHMARKS, variants
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import open_job
 from reid_dist.evaluation.splits import SplitReport
@@ -402,6 +402,40 @@ def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str,
     (note,) = (note for note in noted(alone, "other_code_by_command") if note.values["benchmark"] == other)
     assert alone.benchmark == report.benchmark
     assert {name for name in report.spec if alone.spec[name] != report.spec[name]} == {"other_codes"}
+
+
+def test_scores_of_other_codes_are_kept_until_all_are_there(tmp_path, monkeypatch) -> None:
+    """A run that was cut short between two codes computes the second alone, and leaves nothing in the end."""
+    options = {"benchmark": "veri776_image_to_track", "other_codes": True, "distance": "sqeuclidean"}
+    expected = evaluate(*sets(), **options).notes
+    plain, scored = variants.scores_of, []
+
+    def scores_of(report, rules=None):
+        if rules is not None and len(scored) == n_allowed:
+            raise KeyboardInterrupt
+        scored.extend([] if rules is None else [rules.name])
+        return plain(report, rules)
+
+    monkeypatch.setattr(variants, "scores_of", scores_of)
+    n_allowed = 1
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(*sets(), workspace=tmp_path, **options)
+    assert [path.name for path in tmp_path.glob("codes-*/*.npz")] == ["veri776.npz"]
+    n_allowed = 2
+    assert evaluate(*sets(), workspace=tmp_path, **options).notes == expected
+    assert scored == ["market1501", "market1501_matlab"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_of_other_codes_have_the_model_of_the_first() -> None:
+    model = {"distance": "euclidean", "expand": "dba(k=2)+aqe(k=2)"}
+    report = evaluate(*sets(), benchmark="veri776_image_to_track", other_codes=True, topk=2, **model)
+    notes = [note.values for note in noted(report, "other_code") if not note.values["shares"]]
+    for note, other in zip(notes, ("veri776", "veri776_matlab"), strict=True):
+        run = evaluate(*sets(), benchmark=other, **model)
+        names = run.protocol["ap_family"], "CMC@1"
+        assert note["benchmark"] == other
+        assert [each[:2] for each in note["metrics"]] == [(name, pytest.approx(run.metrics[name])) for name in names]
 
 
 def test_given_distances_and_jobs(tmp_path) -> None:

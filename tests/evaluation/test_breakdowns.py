@@ -10,7 +10,7 @@ import pytest
 from agreement import assert_groups, assert_pairs, assert_sizes, drawn_truth, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from oracles import breakdowns, evaluation
+from oracles import breakdowns, draws, evaluation
 from oracles.protocols import LIST_PROTOCOLS, PID_PROTOCOLS
 from support.reference import DISTANCES, ItemSet, order_is_unambiguous
 from support.sampling import examples
@@ -208,6 +208,7 @@ def test_texts_as_cameras_and_identities():
     query, gallery = crowded()
     query = query.take(np.flatnonzero(query.camids > 0))  # so that the query set's first camera is not the gallery's
     gallery = gallery.take(np.flatnonzero(gallery.camids != 1))
+    query.pids[[3, 4]] = -1
     sides = [in_texts(items) for items in (query, gallery)]
     assert sides[0].camid_names != sides[1].camid_names
     assert sides[0].pid_names != sides[1].pid_names
@@ -220,8 +221,10 @@ def test_texts_as_cameras_and_identities():
     for table, columns in numbered.items():
         for column, expected in columns.items():
             texts = called.get(column)
-            expected = expected if texts is None else texts[expected].tolist()
+            # Queries of junk are a group of their own, without a name.
+            expected = expected if texts is None else [str(each) if each < 0 else texts[each] for each in expected]
             assert named[table][column] == expected, (table, column)
+    assert [named["identity"][column][0] for column in ("pid", "n_query", "n_valid", "mAP")] == ["-1", 2, 0, None]
     assert set(named["camera_pair"]["query_camid"]) != set(named["camera_pair"]["gallery_camid"])
 
 
@@ -230,11 +233,29 @@ def test_texts_as_cameras_and_identities():
 
 def test_sizes_as_shares():
     query, gallery = crowded()
-    by_rows, by_share = (
-        evaluate_items(query, gallery, breakdowns=["gallery_size"], metrics=METRICS, gallery_sizes=sizes)
-        for sizes in ([60, 120, 240], [0.25, 0.5, 1.0])
-    )
-    assert by_rows.breakdowns == by_share.breakdowns
+
+    def table(sizes):
+        return evaluate_items(
+            query, gallery, breakdowns=["gallery_size"], metrics=METRICS, gallery_sizes=sizes
+        ).breakdowns["gallery_size"]
+
+    assert table([60, 120, 240]) == table([0.25, 0.5, 1.0])
+    # By default, ten equal steps.
+    assert table(None) == table([*range(24, 241, 24)])
+
+
+def test_a_random_order_is_that_of_the_outputs_of_a_stream():
+    """As in the stored order, if the rows are stored by their outputs of SplitMix64; whatever the tiles."""
+    query, gallery = scattered_sets(12, 90, 6, seed=116)
+    options = {"metrics": METRICS, "breakdowns": ["gallery_size"], "gallery_sizes": [1, 7, 20, 45, 60]}
+    stored = evaluate_items(query, gallery, **options).breakdowns["gallery_size"]
+    for seed in (0, 3):
+        rows = sorted(range(90), key=lambda row, seed=seed: draws.nth(seed, row))
+        expected = evaluate_items(query, gallery.take(rows), **options).breakdowns["gallery_size"]
+        for chunk in (None, 7):
+            found = evaluate_items(query, gallery, gallery_order="random", seed=seed, chunk_rows=chunk, **options)
+            assert found.breakdowns["gallery_size"] == {**expected, "order": "random", "seed": seed}
+        assert expected["mAP"] != stored["mAP"]
 
 
 @settings(max_examples=examples(10))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.noted import noted
 
-from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
+from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances, sweep_parameters
 from reid_dist.core.findings import warning
 
 QUICK = {"confidence": None}
@@ -183,3 +183,11 @@ def test_where_all_kept_items_are_relevant_chance_is_perfect():
     report = evaluated(*alike)
     assert report.metrics["mAP"] == 1.0
     assert chance_notes(report) == []
+
+
+def test_sweeps_have_one_note():
+    query, gallery = arrays()
+    sides = [FeatureSet.from_arrays(*side) for side in (query, shuffled(gallery))]
+    report = sweep_parameters(*sides, expand="aqe", k="0:2", metrics=["mAP"])
+    (note,) = chance_notes(report)
+    assert (note.code, note.parts) == ("chance_level", ("point", 3, 3, 0))

@@ -167,6 +167,12 @@ def test_seeds_that_start_no_stream(pair, evaluation, seed):
     assert one_line(caught) == f"seed must be a whole number from 0 to 2**64 - 1, found {seed!r}"
 
 
+@pytest.mark.parametrize("k", [0, -1, 2.5])
+def test_a_number_of_neighbours_that_cannot_be(pair, k):
+    with pytest.raises(InputError, match=f"k must be .*{k}"):
+        nearest(*map(as_feature_set, pair), k=k)
+
+
 def test_arrays_are_no_flags_and_flags_of_numpy_are(pair):
     for flag in ("ties", "roc"):
         with pytest.raises(InputError, match=f"{flag} must be true or false"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -11,9 +11,17 @@ from distributed import Client
 from oracles.protocols import CMC_FAMILY, LIST_PROTOCOLS, PID_PROTOCOLS
 from support.local_workers import started
 from support.reference import DISTANCES, ItemSet
-from support.strategies import crowded_sets
+from support.strategies import crowded_sets, scattered_sets
 
-from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist import (
+    FeatureSet,
+    conventions,
+    evaluate,
+    evaluate_splits,
+    nearest,
+    operating_points,
+    sweep_parameters,
+)
 from reid_dist.errors import InputError
 
 PAIR_METRICS = ("TAR@FAR=0.01", "TAR@FAR=0.2", "EER", "DIR@FAR=0.1")
@@ -114,6 +122,20 @@ def test_one_set_without_names(two_workers):
     unnamed = FeatureSet.from_arrays(items.features, items.pids)
     there = evaluate(unnamed, unnamed, protocol="same_set", client=two_workers)
     assert there.result_digest == evaluate(unnamed, unnamed, protocol="same_set").result_digest
+
+
+@pytest.mark.slow
+def test_runs_of_several_passes(two_workers, tmp_path):
+    query, gallery = map(as_feature_set, scattered_sets(40, 600, 12, seed=5, n_pids=25))
+    calls = {
+        "sweep": partial(sweep_parameters, expand="alpha_qe", k="0:2", alpha="0,2"),
+        "splits": partial(evaluate_splits, repeats=2, per_identity=3),
+        "conventions": partial(conventions, distances="cosine", also=["k_reciprocal(k1=5,k2=2)", "float16"]),
+        "operating points": partial(operating_points, prior=0.1),
+    }
+    for name, call in calls.items():
+        there = call(query, gallery, client=two_workers, workspace=tmp_path)
+        assert there.result_digest == call(query, gallery).result_digest, name
 
 
 def test_what_is_refused_here_is_refused_there(two_workers):

@@ -180,6 +180,18 @@ def test_bounds_are_reached():
     assert set(report.bounds) == {"mAP", "R@30", "MRR"}
 
 
+def test_invalid_queries_count_as_zero_in_bounds_too():
+    query, gallery = crowded()
+    one, other = (evaluate_items(query, gallery, 10, name) for name in ("market1501", "market1501_matlab"))
+    share = one.counts["n_valid"] / 30
+    assert share < 1
+    assert {"mAP", "mINP"} & set(one.bounds)
+    for name, ends in one.bounds.items():
+        assert other.bounds[name] == pytest.approx([share * end for end in ends], abs=EXACT)
+    for name, found in one.metrics.items():
+        assert other.metrics[name] == pytest.approx(share * found, abs=EXACT)
+
+
 def test_intervals_are_of_what_is_exact():
     report = evaluate_items(*crowded(), 10, confidence=0.9)
     assert set(report.confidence["intervals"]) == set(report.metrics) != set()

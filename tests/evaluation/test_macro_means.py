@@ -16,10 +16,14 @@ from oracles.single_shot import expected_curve
 from support.reference import canonical_distances, rank_one_query
 from support.strategies import crowded_sets
 
-from reid_dist import compare, compare_runs, evaluate_lists
+from reid_dist import Report, compare, compare_runs, conventions, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.cli.list_command import command as list_command
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.metric import parse_metric
+from reid_dist.nightly.gating.accuracy import gate_accuracy
+from reid_dist.nightly.gating.gate_settings import AccuracyGate, TrendGate
+from reid_dist.nightly.gating.trend import gate_trend, night_of
+from reid_dist.nightly.history.history_values import Entry, Past
 
 NAMES = ("mAP", "mINP", "CMC@1", "P@3", "mAP_found@3")
 MACRO = [f"macro_{name}" for name in NAMES]
@@ -99,6 +103,40 @@ def test_single_shot_and_groups(sets):
     assert report.metrics["macro_MRR"] == pytest.approx(macro(nearest, query.pids), abs=CLOSE)
 
 
+def test_breakdowns_of_macro_means_are_macro_means(sets):
+    query, gallery = sets
+    names = ("camera", "camera_pair", "gallery_size")
+    report = evaluate_items(query, gallery, metrics=["macro_mAP"], breakdowns=names, gallery_sizes=[60, 120])
+    ap = np.array(column(report, "AP"), object)
+    table = report.breakdowns["camera"]
+    for camera, found in zip(table["camid"], table["macro_mAP"], strict=True):
+        rows = query.camids == camera
+        assert found == pytest.approx(macro(ap[rows], query.pids[rows]), abs=CLOSE)
+    assert report.breakdowns["gallery_size"]["macro_mAP"][-1] == report.metrics["macro_mAP"]
+    cells = report.breakdowns["camera_pair"]["macro_mAP"]
+    # The gallery of one camera is a run of its own.
+    rows, far = (
+        query.camids == table["camid"][0],
+        gallery.camids == report.breakdowns["camera_pair"]["gallery_camid"][1],
+    )
+    alone = evaluate_items(query.take(np.flatnonzero(rows)), gallery.take(np.flatnonzero(far)), metrics=["macro_mAP"])
+    assert cells[0][1] == pytest.approx(alone.metrics["macro_mAP"], abs=CLOSE)
+
+
+def test_sweeps_splits_and_conventions_have_them(sets):
+    query, gallery = map(as_feature_set, sets)
+    swept = sweep_parameters(query, gallery, expand="aqe", k="0,2", metrics=["macro_rank-1"])
+    assert swept.metric_names == ["macro_CMC@1"]
+    plain = evaluate_items(*sets, metrics=["macro_CMC@1"]).metrics["macro_CMC@1"]
+    assert swept.values("macro_CMC@1")[0] == plain
+    rows = [{"query": list(range(20)), "gallery": list(range(120))}] * 2
+    splits = evaluate_splits(query, gallery, rows=rows, metrics=["macro_mAP"], confidence=None)
+    first = evaluate_items(sets[0].take(np.arange(20)), sets[1], metrics=["macro_mAP"])
+    assert splits.metrics["macro_mAP"] == first.metrics["macro_mAP"]
+    table = conventions(query, gallery, metrics=["macro_CMC@1"], distances="cosine")
+    assert next(row.value for row in table.rows if row.setting.name == "market1501") == plain
+
+
 def test_lists_bound_them_and_whole_lists_give_them(sets):
     query, gallery = map(as_feature_set, sets)
     whole = evaluate_items(*sets, metrics=["macro_mAP", "macro_CMC@1"], topk=len(sets[1]))
@@ -172,6 +210,27 @@ def test_a_report_without_identities_has_none(runs):
     ]
     with pytest.raises(UnknownNameError, match="macro_mAP"):
         compare(*bare, metrics=["macro_mAP"], unit="query")
+
+
+def entry(report: Report, inputs: str) -> Entry:
+    return Entry(
+        model="m", dataset="d", job="j", input_digest=inputs, job_digest="job", result_digest=report.result_digest,
+        conventions={"protocol": report.protocol}, environment={}, machine={},
+    )  # fmt: skip
+
+
+def test_gates_of_accuracy_and_trend_take_them(runs):
+    before, after = runs
+    gate = AccuracyGate(metrics=("macro_mAP",), false_alarm=0.2, n_resamples=500, minimum_effect=0.001)
+    past = Past(7, entry(before, "old"), before)
+    change = gate_accuracy(after, entry(after, "new"), last_good=past, same_options=None, gate=gate).changes[0]
+    assert (change.name, change.difference) == ("macro_mAP", pytest.approx(difference(runs), abs=CLOSE))
+    nights = [night_of(number, run, after, ["macro_mAP"]) for number, run in enumerate(runs)]
+    assert np.nanmean(nights[1].values["macro_mAP"]) - np.nanmean(nights[0].values["macro_mAP"]) == pytest.approx(
+        difference(runs), abs=CLOSE
+    )
+    flat = gate_trend(nights[1:], nights[1], after.per_query["pid"], n_earlier=1, gate=TrendGate())
+    assert flat.changes[0].baseline == pytest.approx(macro(column(after, "AP"), after.per_query["pid"]), abs=CLOSE)
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def value_of(answers, n_valid):
 
 @pytest.mark.quick_cases(3)
 @pytest.mark.hypothesis
-@pytest.mark.parametrize("protocol", [name for name in PID_PROTOCOLS if name != "market1501_matlab"])
+@pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(15))
 @given(data=st.data())
 def test_small_sets(protocol, data):

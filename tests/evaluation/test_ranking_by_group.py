@@ -24,7 +24,9 @@ from reid_dist import (
     evaluate,
     evaluate_distances,
     evaluate_lists,
+    evaluate_splits,
     reranked_distances,
+    sweep_parameters,
 )
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.metric import METRICS, RANKS, Metric
@@ -254,6 +256,25 @@ def test_groups_under_a_reranked_distance(rerank):
 
 
 # ------------------------------------------------------------------------------------------------ splits and sweeps
+
+
+def test_splits_by_identity_rank_as_each_drawn_gallery():
+    query, gallery = crowded_sets(30, 300, 8, seed=6)
+    sets = items_of(query), items_of(gallery)
+    options = {"per_identity": 2, "per_camera": True, "repeats": 2, "metrics": ["mAP", "CMC@1", "CMC@3"]}
+    items = evaluate_splits(*sets, **options)
+    groups = evaluate_splits(*sets, collapse="CMC:pid", **options)
+    assert groups.metrics["mAP"] == items.metrics["mAP"]
+    assert groups.metrics["CMC@1"] == items.metrics["CMC@1"]
+    assert groups.metrics["CMC@3"] > items.metrics["CMC@3"]
+    assert groups.protocol["collapse"] == "CMC:pid"
+
+
+def test_a_sweep_ranks_groups_at_every_point():
+    query, gallery = crowded_sets(20, 200, 8, seed=7)
+    sets = items_of(query), items_of(gallery)
+    swept = sweep_parameters(*sets, expand="aqe", k="0:1", collapse="pid", metrics=["CMC@2"])
+    assert swept.rows[0]["metrics"]["CMC@2"] == evaluate(*sets, collapse="pid", metrics=["CMC@2"]).metrics["CMC@2"]
 
 
 # ------------------------------------------------------------------------------------------------ refusals

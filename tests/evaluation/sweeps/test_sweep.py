@@ -312,10 +312,10 @@ def test_thresholds_under_re_ranking_are_refused():
 # ------------------------------------------------------------------------------------------------------- the report
 
 
-def made(values, **more):
-    """A report of given values of mAP against k."""
+def made(values, metric="mAP", **more):
+    """A report of given values of a metric against k."""
     rows = [
-        {"parameters": {"k": k}, "metrics": {"mAP": value}, "name": f"aqe(k={k})", "digest": "0" * 64, "seconds": 0.1}
+        {"parameters": {"k": k}, "metrics": {metric: value}, "name": f"aqe(k={k})", "digest": "0" * 64, "seconds": 0.1}
         for k, value in enumerate(values)
     ]
     fields = {
@@ -329,6 +329,7 @@ def made(values, **more):
 def test_of_equal_points_the_first_is_best_and_undefined_values_are_none(tmp_path):
     assert made([0.2, 0.5, 0.5]).best["mAP"]["row"] == 1
     assert made([math.nan, 0.1, 0.3]).best["mAP"]["row"] == 2
+    assert made([0.3, math.nan, 0.1, 0.1, 0.2], "EER").best["EER"] == {"row": 2, "value": 0.1, "parameters": {"k": 2}}
     undefined = made([math.nan, math.nan])
     assert undefined.best == {}
     assert json.loads(undefined.to_json())["rows"][0]["metrics"]["mAP"] is None
