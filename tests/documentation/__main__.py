@@ -25,7 +25,7 @@ match sys.argv[1:]:
 
         picture.store()
         print(f"{picture.PICTURE} was made")
-    case [folder]:
+    case [folder] if not folder.startswith("-"):
         from tests.documentation.reference import build
 
         print(f"{len(build(Path(folder)))} pages in {folder}, index.html being the first")

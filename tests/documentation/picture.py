@@ -21,7 +21,7 @@ PICTURE = Path(__file__).parents[2] / "pipelines" / "report.png"
 
 _WIDTH = 1100
 # Heights of what is shown of each page.
-_REPORT, _RANKED, _NIGHT = 430, 440, 290
+_REPORT, _RANKED, _NIGHT = 398, 476, 290
 _COLOURS = 160
 
 _N_IDENTITIES, _N_CAMERAS = 24, 4
