@@ -195,7 +195,7 @@ def test_the_first_command(tmp_path: Path) -> None:
         ["bash", "-c", command], cwd=checkout, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stderr
-    printed = re.search(r"^ mAP +\d+\.\d\d %", done.stdout, re.MULTILINE)
+    printed = re.search(r"^ mAP +\d+\.\d\d%", done.stdout, re.MULTILINE)
     assert printed is not None, done.stdout
     assert printed[0] in README
     assert (checkout / "reid-dist-demo" / "report.html").stat().st_size > 10_000
