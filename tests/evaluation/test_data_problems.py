@@ -94,6 +94,32 @@ def test_of_ten_runs_with_right_labels_at_most_one_shows_a_label(noise, k):
     assert shown <= 1
 
 
+def test_planted_errors_are_found_among_many():
+    """Wrong labels of a twentieth of a per cent of the rows, and split identities, in sets of the usual difficulty."""
+    shape = replace(MARKET1501, noise=1.2, n_identity=225, n_query=1010, n_gallery=5900, n_distractor=840, n_junk=1100)
+    query, gallery = make_sets(shape, 0)
+    rng = np.random.default_rng(3)
+    query_pids, pids = query.pids.copy(), gallery.pids.copy()
+    ids = np.unique(pids[pids > 0])
+    wrong = rng.choice(np.flatnonzero(pids > 0), 5, replace=False)
+    pids[wrong] = rng.choice(ids, 5)
+    split = rng.choice(ids, 3, replace=False)
+    for pid in split.tolist():
+        for each in (query_pids, pids):
+            rows = np.flatnonzero(each == pid)
+            each[rows[::2]] = pid + 10_000
+    sides = (
+        FeatureSet.from_arrays(query.features, query_pids, query.camids),
+        FeatureSet.from_arrays(gallery.features, pids, gallery.camids),
+    )
+    found = evaluate(*sides, topk=50, confidence=None, metrics=["mAP"]).data_problems
+    rows = [each["gallery"] for each in found["suspects"] if each["side"] == "gallery"]
+    assert len(set(rows) & set(wrong.tolist())) >= 3
+    pairs = [each["pids"] for each in found["identities"]]
+    assert pairs
+    assert all(b - a == 10_000 for a, b in pairs)
+
+
 def test_small_sets_and_given_distances_below_0_show_nothing():
     rng = np.random.default_rng(0)
     sides = made(rng, n_ids=12)
