@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ _REGISTRIES = {
     "layouts": ("reid_dist.stores.importers.name_layouts", "LAYOUTS"),
     "benchmarks": ("reid_dist.evaluation.benchmarks", "BENCHMARKS"),
 }
-
-_ONE_LINE = 10_000
 
 
 @click.command("list")
@@ -57,9 +56,12 @@ def command(kind: str, name: str | None, *, as_json: bool) -> None:
     if as_json:
         records = [_record(entry) for entry in chosen]
         click.echo(json.dumps(records if name is None else records[0], indent=1, ensure_ascii=False))
+    elif name is None and sys.stdout.isatty():
+        print_parts(_table(chosen))
     elif name is None:
-        # A line for each entry where another program reads them.
-        print_parts(_table(chosen), width=_ONE_LINE)
+        # A line for each entry, and nothing else, where another program reads them.
+        for entry in chosen:
+            click.echo("\t".join((entry.name, entry.summary, entry.source)))
     else:
         facts = ((key.replace("_", " "), text) for key, text in flatten(_record(chosen[0])) if text)
         print_parts(fact_table(facts))

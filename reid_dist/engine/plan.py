@@ -68,7 +68,7 @@ _ALL_COUNTS = 2**22
 _KEY_TABLES = 16 * 2**20
 # Bytes of relevance and thresholds per relevant pair.
 _BYTES_PER_WAITING = 56
-# Pairs inside bands that a reduction decides together, and the bytes that they and their bounds take.
+# Pairs inside bands that a reduction decides together, and the bytes that they and their distances take.
 OPEN_PAIRS = 2**16
 OPEN_BYTES = 40 * OPEN_PAIRS
 # Typical maximal number of keys in a histogram of distances.

@@ -32,9 +32,11 @@ def decided(entry: Entry) -> tuple[Outcome, Sequence[Finding]]:
     if entry.state != State.DONE:
         unprepared = [each for each in found if each.verdict == Outcome.UNPREPARED]
         return Outcome.UNPREPARED if unprepared else Outcome(entry.state), unprepared
+    worse = [each for each in found if each.is_regression]
     if not entry.accepted and (stale := [each for each in found if each.verdict == Outcome.STALE]):
-        return Outcome.STALE, stale
-    if worse := [each for each in found if each.is_regression]:
+        # A loss is named as well: whoever accepts the features accepts it, too.
+        return Outcome.STALE, [*stale, *worse]
+    if worse:
         return Outcome.ACCEPTED if entry.accepted else Outcome.MOVED if entry.alarm else Outcome.WORSE, worse
     if not entry.accepted and (uncompared := [each for each in found if each.is_uncompared]):
         return Outcome.UNCOMPARED, uncompared
@@ -75,7 +77,7 @@ def exit_code_of(run: Run, *, allow_incomparable: bool = False) -> ExitCode:
 class Streak:
     """Consecutive nights of one trouble of a job: their first run, and their number with tonight.
 
-    The trouble is an outcome: ``failed``, ``unprepared``, ``stale`` or ``uncompared``, or ``worse`` for any regression.
+    The trouble is an outcome: ``failed``, ``unprepared``, ``stale`` or ``uncompared``, or ``worse``, also for an alarm.
     """
 
     trouble: str
@@ -116,5 +118,6 @@ def removed_jobs(run: Run, earlier: Sequence[Run]) -> dict[str, int]:
 
 
 def _trouble(entry: Entry) -> str:
-    found = Outcome.WORSE if entry.is_regression else outcome(entry)
+    found = outcome(entry)
+    found = Outcome.WORSE if found == Outcome.MOVED else found
     return found if found in _TROUBLES else ""

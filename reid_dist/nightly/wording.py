@@ -529,7 +529,7 @@ def reasons(entry: Entry) -> list[tuple[str, str]]:
     """
     if entry.state != State.DONE:
         return [("", entry.reason or "no reason was recorded")]
-    # In the first nights all gates have one reason.
+    # Without the gate of accuracy, several gates may have one reason.
     gates: dict[str, list[str]] = {}
     for finding in decided(entry)[1]:
         gates.setdefault(finding_text(finding), []).append(finding.gate)
@@ -661,8 +661,9 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
         text = "gave a different result for identical inputs and an identical job"
         nothing = "no other tracked input, version or machine changed"
     else:
-        beyond = "more than the noise of earlier nights" if change and change.name in COSTS else "beyond chance"
-        text, nothing = f"is {kind}, {beyond}", "no tracked input, version or machine changed"
+        beyond = ", more than the noise of earlier nights" if change and change.name in COSTS else ", beyond chance"
+        text = f"is {kind}{beyond if change is not None else ''}"
+        nothing = "no tracked input, version or machine changed"
     common = " on common items" if finding is not None and "common" in finding.facts else ""
     text += f"{common}: {change_text(change)}" if change is not None else ""
     against = compared_with(entry, earlier)

@@ -100,7 +100,8 @@ class Thumbnails:
         self._read: set[tuple[str, int]] = set()
         self._failed: set[tuple[str, int]] = set()
         self.first_failure = ""
-        self.get = lru_cache(_MOST_KEPT)(self._get)
+        # Of what was read alone: a picture may come later.
+        self._found = lru_cache(_MOST_KEPT)(self._read_first)
 
     @property
     def n_read(self) -> int:
@@ -116,7 +117,7 @@ class Thumbnails:
         """Whether there are pictures of a side."""
         return self._paths[side] is not None
 
-    def _get(self, side: str, row: int) -> bytes | None:
+    def get(self, side: str, row: int) -> bytes | None:
         """Return a thumbnail as a JPEG; None for a row that does not exist and where the picture cannot be read."""
         paths = self._paths[side]
         if paths is None or row >= len(paths):
@@ -131,7 +132,7 @@ class Thumbnails:
         self._read.add((side, row))
         return image
 
-    def _found(self, path: str) -> bytes:
+    def _read_first(self, path: str) -> bytes:
         """Read a picture below the first root that has it; the error of none is that below the first one."""
         if not path:
             raise UnreadableImageError("empty path")

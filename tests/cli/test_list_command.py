@@ -1,12 +1,14 @@
-"""``reid-dist list``: whole records as a table, one entry in full, and JSON."""
+"""``reid-dist list``: whole records, a line each, one entry in full, and JSON."""
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 
-from reid_dist.cli.list_command import _REGISTRIES, _registry
+from reid_dist.cli.list_command import _REGISTRIES, _registry, command
 from reid_dist.stores.importers.name_layouts import LAYOUTS
 
 
@@ -16,11 +18,22 @@ def test_all_entries_are_listed_and_none_is_cut(reid_dist, kind: str) -> None:
     assert (done.code, done.err) == (0, "")
     records = json.loads(reid_dist("list", kind, "--json").out)
     assert {entry.name for entry in _registry(kind)} <= {record["name"] for record in records}
-    lines = [line for line in done.out.splitlines() if line][2:]
-    for record, line in zip(records, lines, strict=True):
-        assert line.split()[0] == record["name"]
-        assert all(record[field] in line for field in ("summary", "source"))
+    for record, line in zip(records, done.out.splitlines(), strict=True):
+        assert line.split("\t") == [record[field] for field in ("name", "summary", "source")]
         assert len(record["source"]) > 3
+
+
+def test_a_terminal_shows_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "dumb")
+    command.main(["distances"], standalone_mode=False)
+    head, *rows = terminal.getvalue().strip().splitlines()
+    assert head.split() == ["name", "what", "it", "is", "source"]
+    assert {"cosine", "euclidean"} <= {row.split()[0] for row in rows if row.strip()}
+    assert max(map(len, rows)) <= 100
 
 
 def test_one_entry_is_shown_in_full(reid_dist) -> None:

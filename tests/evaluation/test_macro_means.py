@@ -253,4 +253,4 @@ def test_spellings_and_the_list():
         "macro_CMC@5", "macro_mAP_R", "macro_mAP@5"
     ]  # fmt: skip
     listed = CliRunner().invoke(list_command, ["metrics"], env={"COLUMNS": "200"})
-    assert any(line.startswith(" macro_METRIC") for line in listed.stdout.splitlines())
+    assert any(line.startswith("macro_METRIC\t") for line in listed.stdout.splitlines())

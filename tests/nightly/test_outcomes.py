@@ -109,6 +109,15 @@ def test_the_most_urgent_outcome_decides(entries: list[Entry], code: int, kind: 
     assert allowed == (0 if code == 5 else code), "what failed or is worse is so all the same"
 
 
+def test_a_stale_job_that_is_worse_names_its_loss_and_is_stale_for_one_night() -> None:
+    stale_and_worse = nights.with_finding(WORSE, STALE.findings[-1])
+    assert [gate for gate, _ in reasons(stale_and_worse)] == ["Preparation", "Accuracy"]
+    before = [nights.run(2, [WORSE]), nights.run(1, [WORSE])]
+    assert streak(stale_and_worse, before) is None
+    again = [nights.run(2, [stale_and_worse]), *before[1:]]
+    assert streak(stale_and_worse, again) == Streak("stale", again[0].number, 2)
+
+
 def test_what_changed_every_night_is_summed_up() -> None:
     runs = [nights.run(night, [nights.undecided_entry(night, baseline=night)]) for night in range(5)]
     (entry,), (before,) = runs[-1].entries, runs[-2].entries

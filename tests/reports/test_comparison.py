@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,12 @@ def test_a_run_and_itself() -> None:
     assert (metric.difference, metric.p_value, metric.verdict, metric.n_gained, metric.n_lost) == (0, 1, "same", 0, 0)
     assert metric.gained == metric.lost == ()
     assert same.options == same.conditions == ()
+
+
+def test_runs_may_be_given_by_their_directories(tmp_path: Path) -> None:
+    runs = pair(1)
+    folders = [report.save(tmp_path / str(place)) and tmp_path / str(place) for place, report in enumerate(runs)]
+    assert compare(*folders, n_resamples=500) == compare(*map(Report.load, folders), n_resamples=500)
 
 
 def test_names_the_queries_that_changed_most() -> None:

@@ -26,7 +26,7 @@ from support.pages import Page, section, tables
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.reports import ImageSet, Pictures, Report, TopK, make_pictures, thumbnails
 from reid_dist.reports import pictures as pictures_module
-from reid_dist.reports.thumbnails import UnreadableImageError, thumbnail
+from reid_dist.reports.thumbnails import Thumbnails, UnreadableImageError, thumbnail
 
 # Three queries against six gallery rows; query 1 is the hardest, query 0 the easiest; row 4 of the gallery is junk.
 LISTS = TopK(
@@ -331,6 +331,16 @@ def test_files_that_are_no_pictures_to_open(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(thumbnails, "_MOST_BYTES", 100)
     with pytest.raises(UnreadableImageError, match="the limit is 100"):
         thumbnail(tmp_path / name)
+
+
+def test_a_picture_that_comes_later_is_shown(tmp_path: Path) -> None:
+    shown = Thumbnails({"query": np.array(["0.png"])}, [tmp_path])
+    assert shown.get("query", 0) is None
+    Image.new("RGB", (8, 16), (0, 0, 255)).save(tmp_path / "0.png")
+    first = shown.get("query", 0)
+    assert first is not None
+    (tmp_path / "0.png").unlink()
+    assert shown.get("query", 0) == first, "it was kept"
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])

@@ -62,9 +62,10 @@ def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding
 def _gated(name: str, quantity: str, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     value: float | None = getattr(entry, quantity)
     change = Change(name=quantity, baseline=None, candidate=value)
-    if value is None:
+    # Imported histories may hold zeros, of which there is no ratio.
+    if not value:
         return _finding(name, change, Code.UNKNOWN, {})
-    known = [(each, earlier) for each in past if (earlier := getattr(each, quantity)) is not None]
+    known = [(each, earlier) for each in past if (earlier := getattr(each, quantity))]
     known = known[_first_of_new_normal(name, [each for each, _ in known]) :]
     comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
     if len(comparable) < gate.minimum_runs:

@@ -304,7 +304,14 @@ class History:
         keeps it.  The reports of `keep_reports` runs of each suite stay.  Runs that are running stay, and so do those
         that hold, for a name of their suite, the last good entry or its :meth:`reference`.  `at` is the time to which
         ages and states refer.
+
+        Raises
+        ------
+        InputError
+            If a number of runs is negative.
         """
+        if min(keep or 0, keep_reports or 0) < 0:
+            raise InputError(f"runs to keep must be 0 or more, found keep={keep}, keep_reports={keep_reports}")
         size = self._database.size()
         with self._database.writing() as connection:
             connection.execute("SAVEPOINT removal")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ Float64 = NDArray[np.float64]
 
 
 def compare(
-    baseline: Report,
-    candidate: Report,
+    baseline: Report | str | Path,
+    candidate: Report | str | Path,
     *,
     metrics: str | Sequence[str] | None = None,
     level: float = 0.95,
@@ -58,7 +59,7 @@ def compare(
     Parameters
     ----------
     baseline, candidate
-        The runs.
+        The runs: reports, or the directories that hold them.
     metrics
         Names; None for all common ones.  A metric that a report does not list is taken from its per-query
         values, if it has them.
@@ -87,6 +88,7 @@ def compare(
         For a metric that a run does not have.
     """
     _check_options(minimum_effect, n_changed)
+    baseline, candidate = (each if isinstance(each, Report) else Report.load(each) for each in (baseline, candidate))
     conditions = tuple(differing_conditions(baseline, candidate))
     refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
     chosen, missing = choose_metrics(metrics, (("the baseline", baseline), ("the candidate", candidate)))

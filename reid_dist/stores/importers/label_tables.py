@@ -312,9 +312,12 @@ class _Index:
 
     def __init__(self, paths: NDArray[np.str_], depth: int, *, stems: bool) -> None:
         self.depth, self._stems = depth, stems
-        self._rows: dict[str, list[int]] = {}
+        # A list for each of a million keys would take more than the keys.
+        self._first: dict[str, int] = {}
+        self._others: dict[str, list[int]] = {}
         for row, key in enumerate(self._keys(paths)):
-            self._rows.setdefault(key, []).append(row)
+            if self._first.setdefault(key, row) != row:
+                self._others.setdefault(key, []).append(row)
 
     def _keys(self, paths: NDArray[np.str_]) -> Iterator[str]:
         """The part of each path that is compared."""
@@ -327,16 +330,16 @@ class _Index:
         """Return the first row with the key of each path, -1 where there is none, and the paths without a row."""
         rows, unfit = np.full(len(paths), -1, np.int64), UnfitNames()
         for place, key in enumerate(self._keys(paths)):
-            if key in self._rows:
-                rows[place] = self._rows[key][0]
-            else:
+            rows[place] = self._first.get(key, -1)
+            if rows[place] < 0:
                 unfit.add(place, key)
         return rows, unfit
 
     def differing_repeat(self, rows: NDArray[np.int64], labels: Sequence[NDArray[Any]]) -> tuple[int, int, str] | None:
         """Two rows with the key of one of some rows that differ in a label, (n,), and the key; None without such."""
         used = set(rows.tolist())
-        for key, (first, *others) in self._rows.items():
+        for key, others in self._others.items():
+            first = self._first[key]
             for other in others if first in used else ():
                 if any(values[first] != values[other] for values in labels):
                     return first, other, key
@@ -364,6 +367,8 @@ def _look_up(
     index = _Index(held, _MOST_COMPONENTS, stems=stems)
     rows, unfit = index.rows(wanted)
     if unfit.count:
+        # Before the other is made.
+        del index
         index = _Index(held, min(_fewest_components(wanted), _fewest_components(held)), stems=stems)
         rows, unfit = index.rows(wanted)
     return index, rows, unfit

@@ -1,4 +1,4 @@
-"""The process of `reid_dist.stores.importers.name_layouts.searching`: it searches texts, each block in bounded time.
+"""The process of `reid_dist.stores.importers.image_names.searching`: it searches texts, each block in bounded time.
 
 Standard library alone: it is started as a program.  Messages are lengths of eight bytes and what `marshal` makes of
 plain values, from the process that started this one and to it.

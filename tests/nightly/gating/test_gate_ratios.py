@@ -40,6 +40,12 @@ def waiting(found: Finding) -> tuple[int, int]:
     return found.facts["n"], found.facts["needed"]
 
 
+def test_zeros_of_imported_histories_are_unknown() -> None:
+    assert gate_speed(took(0.0), nights(20), GATE).code == Code.UNKNOWN
+    known, mixed = nights(20), [*nights(20), took(0.0)]
+    assert gate_speed(took(60.0), mixed, GATE) == gate_speed(took(60.0), known, GATE)
+
+
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(1.5, "worse"), (1.3, "same"), (1, "same"), (0.8, "same"), (0.6, "better")]
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, holding, record, reported, small_report
 
-from reid_dist.errors import StoreNotFoundError
+from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import Finding
 
@@ -192,3 +192,12 @@ def test_the_file_becomes_smaller(history: History, path: Path) -> None:
     pruned = history.prune(keep=1)
     assert path.stat().st_size < before / 3
     assert pruned.n_bytes == before - path.stat().st_size
+
+
+@pytest.mark.parametrize("given", [{"keep": -1}, {"keep_reports": -2}])
+def test_negative_numbers_remove_nothing(tmp_path: Path, given: dict[str, int]) -> None:
+    with History.open(tmp_path / "history.db") as history:
+        night(history)
+        with pytest.raises(InputError, match="0 or more"):
+            history.prune(**given)
+        assert len(history.runs()) == 1
