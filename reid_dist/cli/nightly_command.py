@@ -54,8 +54,8 @@ def command(
     """Run every job of a SUITE file, compare it with earlier nights, and write the page.
 
     A failed job is recorded, and the others continue. Exit code 3: a job failed, its features could not be made, or new
-    features were expected and did not come. 4: no job failed, but one became worse in accuracy, time or memory, or its
-    result changed although inputs and job are identical. 5: none of these, but a job could not be compared with its
+    features were expected but did not appear. 4: no job failed, but one became worse in accuracy, time or memory, or
+    its result changed although inputs and job are identical. 5: none of these, but a job could not be compared with its
     baseline, for instance because it was changed.
 
     \b

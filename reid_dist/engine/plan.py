@@ -53,7 +53,7 @@ _LEAST_GAIN = 1.02
 # Rows of gallery blocks that need not be whole chunks are multiples of this.
 _ROWS_STEP = 32
 # Maximal pairs of a task that holds values per pair; larger tasks would not read less.
-_MOST_HELD_PAIRS = 2**24
+_MOST_HELD_PAIRS = 2**23
 
 # Bytes of a task sent to the scheduler: its key, its rows and the keys of its dependencies.
 _BYTES_PER_TASK = 80

@@ -116,7 +116,7 @@ def resampled(confidence: Mapping[str, Any]) -> str:
     return (
         f"{100 * confidence['level']:g}% confidence intervals, [low, high], from "
         f"{counted(confidence['n_resamples'], 'resample')} of the {drawn}, seed {confidence['seed']}; the gallery "
-        f"stays as it is{', and so do thresholds at false accept rates' if at_rates else ''}"
+        f"{'and the thresholds at false accept rates are' if at_rates else 'is'} fixed"
     )
 
 

@@ -202,12 +202,12 @@ def refuse_unless_free(uri: str, *, overwrite: bool) -> State:
     state = state_of(uri)
     if state is State.COMPLETE and is_object_uri(uri):
         raise StoreExistsError(
-            f"{uri} is a complete store already, and stores on object storage are not replaced; write to another "
+            f"{uri} is already a complete store, and stores on object storage are not replaced; write to another "
             f"prefix, or delete it first (aws s3 rm --recursive {uri})"
         )
     if state is State.COMPLETE and not overwrite:
         raise StoreExistsError(
-            f"{uri} is a complete store already; write elsewhere, or replace it with --overwrite (overwrite=True)"
+            f"{uri} is already a complete store; write elsewhere, or replace it with --overwrite (overwrite=True)"
         )
     if state is State.FOREIGN:
         raise StoreExistsError(f"{uri} exists and is not a feature store; it is never overwritten: write elsewhere")

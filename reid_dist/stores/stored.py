@@ -355,5 +355,5 @@ def _another(uri: str, kind: StoreKind) -> str:
     if parts:
         return f"{uri} is a folder that holds {' and '.join(parts)}; open one of these"
     if Path(uri).is_file():
-        return f"{uri} is a file and no feature store; `reid-dist ingest` makes a store of it"
+        return f"{uri} is a file, not a feature store; `reid-dist ingest` makes a store of it"
     return f"{uri} is not a feature store of reid-dist; `reid-dist ingest` makes one of a Zarr group with features"

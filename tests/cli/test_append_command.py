@@ -52,8 +52,8 @@ def test_rows_are_left_out_as_by_ingest(reid_dist, whole: FeatureSet) -> None:
     kept = np.delete(np.arange(200), [150, 157])
     assert FeatureSet.open("a.zarr").content_digest == whole.take(kept).content_digest
     assert len(Path("left_out.csv").read_text().splitlines()) == 4
-    assert "  note: left out 2 of 50 rows by a list of exclusions\n" in done.out
-    assert "  note: 1 of 3 entries of the list of exclusions names no row: 999\n" in done.out
+    assert "  note: left out 2 of 50 rows (exclusion list)\n" in done.out
+    assert "  note: 1 of 3 entries in the exclusion list matches no row: 999\n" in done.out
 
 
 @pytest.mark.parametrize(

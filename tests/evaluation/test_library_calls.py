@@ -76,7 +76,7 @@ def test_data_frames(report: Report) -> None:
     metrics = report.to_pandas("metrics")
     assert metrics["value"].to_dict() == report.metrics
     assert metrics.loc["mAP", ["low", "high"]].tolist() == report.confidence["intervals"]["mAP"]
-    with pytest.raises(InputError, match="table must be"):
+    with pytest.raises(InputError, match="unknown table 'queries'"):
         report.to_pandas("queries")
 
 

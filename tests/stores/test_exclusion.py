@@ -64,11 +64,11 @@ def test_lists_in_every_form(tmp_path: Path, name: str, content: str | np.ndarra
     query, gallery = leave_out(other_side(), whole(), Exclusion(path))
     assert query.content_digest == other_side().content_digest
     assert gallery.content_digest == whole().filter(kept).content_digest
-    assert gallery.notes == ["gallery: left out 2 of 24 rows by a list of exclusions"]
+    assert gallery.notes == ["gallery: left out 2 of 24 rows (exclusion list)"]
     np.savez(tmp_path / "g.npz", features=features(), pids=PIDS, camids=CAMIDS, item_ids=IDS, image_paths=PATHS)
     (store,) = ingest(tmp_path / "g.npz", tmp_path / "g.zarr", exclude=path)
     assert store.content_digest == gallery.content_digest
-    assert "left out 2 of 24 rows by a list of exclusions" in store.notes
+    assert "left out 2 of 24 rows (exclusion list)" in store.notes
 
 
 @pytest.mark.parametrize("content", ["3\n5", "row\n3\n5", np.array([3, 5]), np.array([5.0, 3.0])])
@@ -130,9 +130,9 @@ def test_everything_that_is_left_out_is_listed(tmp_path: Path) -> None:
     query, kept = leave_out(other_side(), gallery, Exclusion(path, "item_ids", tmp_path / "out" / "left.csv"))
     assert kept.content_digest == whole().filter(~np.isin(np.arange(N), [3, 5])).content_digest
     assert kept.notes == [
-        "gallery: left out 3 of 27 rows by a list of exclusions",
+        "gallery: left out 3 of 27 rows (exclusion list)",
         "gallery: left out 2 of 24 rows, whose item id an earlier row has",
-        "2 of 4 entries of the list of exclusions name no row: absent.jpg, item99",
+        "2 of 4 entries in the exclusion list match no row: absent.jpg, item99",
     ]
     assert kept.describe()["left_out"] == {"rows_before": 27, "excluded": 3, "duplicates": 2}
     with (tmp_path / "out" / "left.csv").open() as file:

@@ -246,4 +246,4 @@ def test_a_pooling_there_is_resumed(
     assert bucket.listed("pooled.zarr.unfinished/") == []
     again = reid_dist(*words, "--resume")
     assert (again.code, again.out) == (0, done.out)
-    reid_dist(*words).assert_refused("is a complete store already")
+    reid_dist(*words).assert_refused("is already a complete store")

@@ -222,9 +222,7 @@ class LeftOut:
         """One line for each reason."""
         n_excluded, found = int(self.excluded.sum()), []
         if n_excluded:
-            found.append(
-                f"left out {n_excluded} of {counted(self.n_rows, 'row', separator='')} by a list of exclusions"
-            )
+            found.append(f"left out {n_excluded} of {counted(self.n_rows, 'row', separator='')} (exclusion list)")
         if self.by is not None:
             rest = counted(self.n_rows - n_excluded, "row", separator="")
             found.append(f"left out {len(self.repeats)} of {rest}, whose {item_name(self.by)} an earlier row has")
@@ -363,8 +361,8 @@ class Listed:
         shown = first_few([shortened(entry, _LONGEST) for entry in self.unmatched], _MOST_SHOWN)
         one = len(self.unmatched) == 1
         return (
-            f"{len(self.unmatched)} of {counted(self.n_entries, 'entry', separator='')} of the list of exclusions "
-            f"{'names' if one else 'name'} no row: {shown}",
+            f"{len(self.unmatched)} of {counted(self.n_entries, 'entry', separator='')} in the exclusion list "
+            f"{'matches' if one else 'match'} no row: {shown}",
         )
 
 

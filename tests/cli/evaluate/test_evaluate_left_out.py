@@ -51,7 +51,7 @@ def test_listed_and_repeated_rows_are_left_out(reid_dist, sides, tmp_path: Path)
     assert report.inputs["gallery"]["uri"] == gallery.uri
     assert report.inputs["gallery"]["left_out"] == {"rows_before": N + 4, "excluded": 2, "duplicates": 4}
     assert report.inputs["query"]["left_out"] == {"rows_before": len(query), "excluded": 1, "duplicates": 0}
-    assert "1 of 4 entries of the list of exclusions names no row: nothing.jpg" in map(str, report.notes)
+    assert "1 of 4 entries in the exclusion list matches no row: nothing.jpg" in map(str, report.notes)
     with (tmp_path / "left.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 1 + 2 + 4 + 1
     # The same command finds the finished run; another one does not.
@@ -152,9 +152,9 @@ def test_ingest_writes_what_it_leaves_out(reid_dist, sides, tmp_path: Path) -> N
         "--left-out", tmp_path / "left.csv", "--output", tmp_path / "new.zarr",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "note: left out 1 of 44 rows by a list of exclusions" in done.out
+    assert "note: left out 1 of 44 rows (exclusion list)" in done.out
     assert "note: left out 4 of 43 rows, whose image path an earlier row has" in done.out
-    assert "note: 1 of 2 entries of the list of exclusions names no row: nothing.jpg" in done.out
+    assert "note: 1 of 2 entries in the exclusion list matches no row: nothing.jpg" in done.out
     with (tmp_path / "left.csv").open() as file:
         found = [(row["row"], row["image_path"], row["reason"], row["same_as"]) for row in csv.DictReader(file)]
     assert found[:2] == [("7", "g/007.jpg", "excluded", ""), ("40", "g/003.jpg", "same image_paths", "3")]
