@@ -278,7 +278,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
 class TestOverwriting:
     def test_a_complete_store_is_kept(self, tmp_path: Path, arrays: Arrays) -> None:
         stored = in_memory(arrays).save(tmp_path / "a.zarr")
-        with pytest.raises(StoreExistsError, match=r"complete store already.*--overwrite \(overwrite=True\)"):
+        with pytest.raises(StoreExistsError, match=r"already a complete store.*--overwrite \(overwrite=True\)"):
             in_memory(make_arrays(seed=5)).save(tmp_path / "a.zarr")
         assert FeatureSet.open(tmp_path / "a.zarr").content_digest == stored.content_digest
 

@@ -204,7 +204,7 @@ def test_whatever_fails_leaves_nothing(
 def test_existing_stores_are_kept_without_overwrite(tmp_path: Path) -> None:
     source = save_model(tmp_path / "a.npz", 1)
     first = ingest(source, tmp_path / "out")
-    with pytest.raises(StoreExistsError, match="complete store already"):
+    with pytest.raises(StoreExistsError, match="already a complete store"):
         ingest(source, tmp_path / "out")
     again = ingest(source, tmp_path / "out", chunk_rows=9, overwrite=True)
     assert [store.content_digest for store in again] == [store.content_digest for store in first]

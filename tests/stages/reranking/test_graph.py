@@ -196,7 +196,7 @@ def test_places_that_are_taken(tmp_path):
     graph = k_reciprocal_graph(bare(items(30)), rerank=SPEC)
     path = tmp_path / "graph.zarr"
     graph.save(path)
-    with pytest.raises(StoreExistsError, match="complete store already"):
+    with pytest.raises(StoreExistsError, match="already a complete store"):
         graph.save(path)
     other = k_reciprocal_graph(bare(items(40)), rerank=SPEC)
     assert other.save(path, overwrite=True).n_items == 40
