@@ -146,13 +146,13 @@ def collect_rows(tile: Tile, side: Side) -> int:
     lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
     infinite, unknown, nothing = values.dtype.type(np.inf), values.dtype.type(np.nan), values.dtype.type(0)
     # Of products of floating-point numbers, whose errors the bands of lists contain.
-    are_fine = products.dtype == values.dtype
+    are_floats = products.dtype == values.dtype
     n_refined = 0
     for i in range(len(tile.query)):
         q, factor, product = tile.query[i], tile.factor[i], products[i]
         if fine[i] > 0:
             _widen(side, q, fine[i])
-        extra = nothing if are_fine else tile.extra[i]
+        extra = nothing if are_floats else tile.extra[i]
         level, least = list_level[q] - extra, lower_bounds[q] + extra
         begins = list_level[q] == lowest or lower_bounds[q] == highest
         less = bias[tile.bias_of[i]]
@@ -184,7 +184,7 @@ def collect_rows(tile: Tile, side: Side) -> int:
                     continue
                 if value == -np.inf or (has_labels and label[q] == other_label[start + c]):
                     continue
-                if not are_fine:
+                if not are_floats:
                     n_refined += 1
                     if p + AHEAD < n_places:
                         request_integers(far, places[p + AHEAD])
@@ -231,7 +231,7 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
     label, other_label = row_side.label, row_side.other_label
     has_labels = len(label) > 0
     number, floating = products.dtype.type, values.dtype.type
-    are_fine = products.dtype == values.dtype
+    are_floats = products.dtype == values.dtype
     n_refined = 0
     fine = tile.fine.max()
     if fine > 0:
@@ -239,7 +239,7 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
             _widen(column_side, column, fine)
     for i in range(len(tile.query)):
         row, factor = tile.query[i], tile.factor[i]
-        extra = floating(0) if are_fine else tile.extra[i]
+        extra = floating(0) if are_floats else tile.extra[i]
         if fine > 0:
             _widen(row_side, row, fine)
         level, least, own = row_level[row], row_least[row], row_bias[row]
@@ -258,7 +258,7 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
             if has_labels and label[row] == other_label[column]:
                 continue
             value = values[c]
-            if not are_fine:
+            if not are_floats:
                 n_refined += 1
                 if p + AHEAD < n_places:
                     request_integers(far, places[p + AHEAD])

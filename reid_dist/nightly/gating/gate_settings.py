@@ -83,7 +83,7 @@ class AccuracyGate(_MetricGate):
         default=0.004,
         gt=0,
         lt=0.5,
-        description="Allowed rate of false alarms, over all its gated metrics and all runs that it is compared with.",
+        description="Allowed rate of false alarms of a job, over all gated metrics and all runs that it is compared with.",
     )
 
 

@@ -13,9 +13,7 @@ from reid_dist.nightly import wording
 from reid_dist.nightly.history.export import COLUMNS, to_document, to_rows
 from reid_dist.nightly.history.history_values import FINISHED, Entry, Outcome, Run, State, run_state
 from reid_dist.nightly.night_tables import bare_estimate, estimate_cell
-from reid_dist.nightly.outcomes import (
-    Streak,
-)
+from reid_dist.nightly.outcomes import Streak
 from reid_dist.reports.documents import Result
 from reid_dist.reports.tabular.table import Cell, Column, Kind, Note, Row, Table, metric_column
 

@@ -16,13 +16,7 @@ from reid_dist.core.credentials import without_controls
 from reid_dist.nightly import night_tables, wording
 from reid_dist.nightly.causes import PastEntry, brief, compared_with, past_entries
 from reid_dist.nightly.history.history_values import Entry, Estimate, Finding, Outcome, Run, State
-from reid_dist.nightly.outcomes import (
-    outcome,
-    outcome_counts,
-    ranked,
-    removed_jobs,
-    streak,
-)
+from reid_dist.nightly.outcomes import outcome, outcome_counts, ranked, removed_jobs, streak
 from reid_dist.nightly.page.trend_charts import Point, sparkline, trend_chart
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment

@@ -26,7 +26,6 @@ from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source,
 _MARKERS: Final = ("_SUCCESS", "_metadata", "_common_metadata")
 """Files that writers of data sets leave beside the shards; so do hidden ones."""
 
-_ZARR: Final = "zarr"
 _OF_ZARR: Final = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "query.zarr", "gallery.zarr")
 _NUM_QUERY: Final = "num_query"
 _DIGITS: Final = re.compile(r"([0-9]+)")
