@@ -83,7 +83,7 @@ class AccuracyGate(_MetricGate):
         default=0.004,
         gt=0,
         lt=0.5,
-        description="Allowed rate of false alarms of a job, over all gated metrics and all runs that it is compared with.",
+        description="Allowed rate of false alarms of a job, over all gated metrics and all runs it is compared with.",
     )
 
 
@@ -94,7 +94,7 @@ class TrendGate(_MetricGate):
         default=0.001,
         gt=0,
         lt=0.5,
-        description="How often a job that did not change may be called falling, over all its gated metrics.",
+        description="Allowed rate of false alarms of a job, over all gated metrics.",
     )
     nights: int = Field(default=14, ge=3, description="How many of the last nights to look at, tonight's included.")
     minimum_results: int = Field(
