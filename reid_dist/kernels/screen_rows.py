@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bisection import first_at_least, first_at_most
+from reid_dist.kernels.bins import place_among
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.compiled import kernel
 from reid_dist.kernels.deciding import Bands
 
@@ -84,10 +85,11 @@ def count_in_bands(
     shape (n_query,), on either side, and `inside` has shape (n_query,).
     """
     for i in range(values.shape[0]):
-        stop, last = bands.hidden_indptr[i + 1], bands.indptr[i + 1]
+        lower = bands.lower[bands.indptr[i] : bands.indptr[i + 1]]
+        upper = bands.upper[bands.indptr[i] : bands.indptr[i + 1]]
+        hidden = bands.hidden_column[bands.hidden_indptr[i] : bands.hidden_indptr[i + 1]]
         for c in range(len(column)):
-            place = first_at_least(bands.hidden_column, bands.hidden_indptr[i], stop, column[c])
-            if place < stop and bands.hidden_column[place] == column[c]:
-                continue
-            threshold = first_at_most(bands.lower, bands.indptr[i], last, values[i, c] + extra[i])
-            inside[i] += int(threshold < last and values[i, c] - extra[i] <= bands.upper[threshold])
+            threshold = place_among(lower, values[i, c] + extra[i])
+            if threshold < len(lower) and values[i, c] - extra[i] <= upper[threshold]:
+                place = first_at_least(hidden, 0, len(hidden), column[c])
+                inside[i] += int(place == len(hidden) or hidden[place] != column[c])

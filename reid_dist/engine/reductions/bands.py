@@ -169,11 +169,9 @@ class PlacingTiles(DecidingTiles[R]):
             if pair.has_integers:
                 kinds = (Precision.INTEGERS,) if pair.policy.forced == "int8" else (Precision.INTEGERS, *kinds)
             found[:] = pair.costs.cheapest(kinds, self._share_inside())
-            numbers = {kind: int((found == kind).sum()) for kind in (Precision.INTEGERS, Precision.PLAIN)}
-            most = max(numbers, key=lambda kind: numbers[kind])
-            for kind, number in numbers.items():
-                if number < _FEWEST:
-                    found[found == kind] = most
+            kind_of, numbers = np.unique(found, return_counts=True)
+            for kind in kind_of[numbers < _FEWEST]:
+                found[found == kind] = kind_of[numbers.argmax()]
         found[own[1:] == own[:-1]] = Precision.NOTHING
         return found
 
