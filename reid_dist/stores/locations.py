@@ -83,7 +83,7 @@ def local_path(uri: str) -> Path:
 
 def is_glob(uri: str) -> bool:
     """Whether a canonical URI where nothing is may be a pattern of file names."""
-    return not is_object_uri(uri) and not _WILDCARDS.isdisjoint(uri)
+    return not _WILDCARDS.isdisjoint(uri)
 
 
 def at_location(uri: str, name: str) -> str:

@@ -17,9 +17,10 @@ from s3_server import KEY, SECRET, Bucket
 from support.feature_arrays import Arrays, in_memory, make_arrays
 
 from reid_dist.cli import main
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, Workspace, check_store, ingest, objects
 from reid_dist.stores.locations import canonical_uri
+from reid_dist.stores.opening import open_features
 
 
 @pytest.fixture
@@ -135,10 +136,24 @@ def test_one_form_of_a_uri() -> None:
     assert canonical_uri("s3://bucket/a/set.zarr/") == "s3://bucket/a/set.zarr"
 
 
-def test_other_formats_stay_on_this_machine(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.write("both.npz", b"PK")
-    with pytest.raises(InputError, match="copy it here"):
-        ingest(bucket.uri("both.npz"), tmp_path / "out")
+@pytest.mark.parametrize("format_name", [None, "npz"])
+@pytest.mark.parametrize("source", ["days/1.npz", "days/", "days", "days/*.npz", "days/[12].npz", "other/*.npz"])
+def test_only_stores_are_read(source: str, format_name: str | None, bucket: Bucket, tmp_path: Path) -> None:
+    for day in (1, 2):
+        bucket.write(f"days/{day}.npz", b"PK")
+    for read in (lambda uri: ingest(uri, tmp_path / "out", format_name=format_name), open_features):
+        with pytest.raises(InputError, match="reads feature stores and no other files") as caught:
+            read(bucket.uri(source))
+        assert "copy the files to a disk" in caught.value.details[0]
+        assert caught.value.details[1].split()[:2] == ["reid-dist", "ingest"]
+
+
+def test_nothing_is_not_taken_for_a_file(bucket: Bucket, tmp_path: Path) -> None:
+    for read in (lambda uri: ingest(uri, tmp_path / "out"), open_features):
+        with pytest.raises(StoreNotFoundError):
+            read(bucket.uri("absent.npz"))
+    with pytest.raises(InputError, match="unknown format"):
+        ingest(bucket.uri("absent.npz"), tmp_path / "out", format_name="no_such")
 
 
 def test_without_the_library(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from reid_dist.core.optional_packages import import_extra
 from reid_dist.core.registry import Registry
 from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
+from reid_dist.stores.folders import folder_at
 from reid_dist.stores.labels import as_column
 from reid_dist.stores.locations import canonical_uri, is_glob, local_path
 from reid_dist.stores.objects import is_object_uri
@@ -234,7 +235,7 @@ class Format:
     open
         Opens a path; raises anything if the file is not of the format.
     open_remote
-        Opens an ``s3://`` URI; None where a file must be on this machine.
+        Opens an ``s3://`` URI, or returns None if it holds something else; None where a file must be on this machine.
     sniff
         Recognizes a file of the format by its bytes; None where bytes do not suffice.
     """
@@ -244,7 +245,7 @@ class Format:
     source: str
     suffixes: tuple[str, ...]
     open: Callable[[Path], Source]
-    open_remote: Callable[[str], Source] | None = None
+    open_remote: Callable[[str], Source | None] | None = None
     sniff: Callable[[Path], bool] | None = None
 
 
@@ -316,9 +317,16 @@ def _format_of(path: Path) -> Format:
 
 
 def _open_remote(uri: str, format_name: str | None) -> Source:
-    """Open what is on S3: only stores are read from there."""
-    remote = {entry.name: entry for entry in FORMATS if entry.open_remote is not None}
-    chosen = next(iter(remote.values())) if format_name is None else FORMATS.get(format_name)
-    if chosen.open_remote is None:
-        raise InputError(f"{chosen.name} is read from files of this machine, not from {uri}; copy the file here")
-    return chosen.open_remote(uri)
+    """Open what is on S3: only stores are read from there, and no single files, folders or globs of files."""
+    for entry in FORMATS if format_name is None else [FORMATS.get(format_name)]:
+        if entry.open_remote is not None and (found := entry.open_remote(uri)) is not None:
+            return found
+    if not is_glob(uri) and not folder_at(uri).exists():
+        raise StoreNotFoundError(f"no such store: {uri}")
+    raise InputError(
+        f"{uri} cannot be read: from S3, reid-dist reads feature stores and no other files, folders or globs",
+        details=(
+            "copy the files to a disk and give their path, or make a store on S3 of them:",
+            "  reid-dist ingest PATH --output s3://BUCKET/NAME.zarr",
+        ),
+    )

@@ -13,7 +13,6 @@ import zarr
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.errors import InputError
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, chunked_rows, too_large_chunks
 from reid_dist.stores.importers.source import FORMATS, ComputedRows, Format, HeldRows, RowArray, Source
@@ -34,15 +33,6 @@ def _features_of_store(store: StoreReader) -> RowArray:
 
 def _open_zarr(path: Path) -> Source:
     return _open_stores(str(path)) or _source_of_group(path)
-
-
-def _open_remote(uri: str) -> Source:
-    found = _open_stores(uri)
-    if found is None:
-        raise InputError(
-            f"{uri} is no feature store, and other formats are read from files of this machine; copy it here"
-        )
-    return found
 
 
 def _open_stores(uri: str) -> Source | None:
@@ -128,6 +118,6 @@ FORMATS.register(
         "Zarr v2 and v3",
         (".zarr",),
         _open_zarr,
-        _open_remote,
+        _open_stores,
     )
 )
