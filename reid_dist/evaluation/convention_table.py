@@ -40,6 +40,9 @@ ALLOWED: Final = (RANKS, SINGLE_SHOT)
 CUT: Final = 100
 """Rank of the cut average precisions of the table, as of Google Landmarks v2."""
 
+# Distance of a mean from a tie that its rounding to doubles explains.
+_TIE: Final = Fraction(1, 2**50)
+
 _NUMBER: Final = re.compile(r"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+) ?(?P<percent>%?)")
 
 
@@ -75,7 +78,8 @@ class Target:
 
     def matches(self, value: float) -> bool:
         """Whether a value, rounded to the printed digits, is the number; at a tie, rounded either way."""
-        return abs(Fraction(value) - self.value) <= self.half
+        # A tie such as 68.25% has no exact double: the mean may be one on either side, and so may 100 times it.
+        return abs(Fraction(value) - self.value) <= self.half + _TIE
 
     def cell(self, value: float, sign: str = "") -> Cell:
         """A value, or a difference with its sign, in the unit of the target, with one digit more."""
@@ -336,6 +340,7 @@ class Conventions(Result):
                 *(f"{code}: {', '.join(stems)}" for code, stems in computed.items()),
             ]
             yield Note("; ".join(parts), "setting", True)
+        yield from _in_a_job_file(rows[0].setting for rows in by_name.values())
 
     def _facts(self) -> list[Note]:
         inputs = ((side, self.inputs[side]) for side in ("query", "gallery"))
@@ -364,6 +369,7 @@ class Conventions(Result):
             rows=rows,
             notes=[
                 *self._meanings(),
+                *self._not_shown(shown),
                 *self._composed(shown),
                 *self._also(self.rows[group[0].rows[0]] for group in shown),
                 *self._facts(),
@@ -408,12 +414,24 @@ class Conventions(Result):
         conventions = counted(len(self.candidates), "convention")
         return f"{targets}: {found} {conventions} {give} {together} to the printed digits"
 
+    def _not_shown(self, shown: Sequence[Sequence[Candidate]]) -> Iterator[Note]:
+        """How many conventions are farther, and where they are."""
+        n_more = len(self.candidates) - sum(map(len, shown))
+        if n_more:
+            yield Note(
+                f"{counted(n_more, 'farther convention')} not shown; see all with --format csv, --output FILE.csv or "
+                ".candidates",
+                "rows",
+                True,
+            )
+
     def _composed(self, shown: Sequence[Sequence[Candidate]]) -> Iterator[Note]:
         """How composed settings are reproduced."""
-        settings = (self.rows[group[0].rows[0]].setting for group in shown)
-        for setting in {each.name: each for each in settings}.values():
+        settings = {each.name: each for each in (self.rows[group[0].rows[0]].setting for group in shown)}
+        for setting in settings.values():
             if setting.parts:
-                yield Note(setting.command, "composed")
+                yield Note(setting.command, "setting")
+        yield from _in_a_job_file(settings.values())
 
     def _also(self, rows: Iterable[Row]) -> Iterator[Note]:
         """How what is also tried is reproduced."""
@@ -450,6 +468,16 @@ class Conventions(Result):
             }
         )
         return content
+
+
+def _in_a_job_file(settings: Iterable[Setting]) -> Iterator[Note]:
+    """Where the entries of composed settings are written; no option names these protocols."""
+    if any(setting.parts for setting in settings):
+        yield Note(
+            "no --protocol has the name of a setting above that is shown as protocol: {…}; write this entry, query and "
+            "gallery into a YAML file, and evaluate it with reid-dist run FILE",
+            "setting",
+        )
 
 
 def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Candidate, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
@@ -351,12 +351,46 @@ def test_a_value_matches_up_to_half_a_unit_of_the_last_digit():
     assert found == [False, True, True, True, False, False]
 
 
+@pytest.mark.parametrize("text", ["mAP=68.2", "mAP=68.3", "mAP=0.682", "mAP=0.683%"])
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_a_tie_is_rounded_either_way(text, shift):
+    # 0.6825 and 0.006825 are no doubles, and a mean may be the double on either side of them.
+    (target,) = parse_targets(text)
+    value = 0.00683 - 5e-6 if text.endswith("%") else 0.6825
+    assert target.matches(value + shift * np.spacing(value))
+    assert not target.matches(value + 1e-9 * np.sign(value - float(target.value)))
+
+
 def test_no_match():
     table = conventions(*made_sets(), targets="mAP=3.14159")
     assert table.matches == ()
     assert table.candidates
     assert table.records()[0].column("distance")[0].text == table.rows[table.candidates[0].rows[0]].distance
     assert "rows  the first 20 of " in repr(table)
+
+
+def test_the_nearest_say_how_many_are_not_shown():
+    table = conventions(*made_sets(), targets="mAP=3.14159")
+    (shown,) = table.tables()
+    (more,) = [note for note in shown.notes if note.name == "rows"]
+    # Metrics of equal values share a line.
+    sizes = Counter((table.rows[each.rows[0]].run, each.differences) for each in table.candidates)
+    n_shown = sum(list(sizes.values())[: len(shown.rows)])
+    assert str(more.text).startswith(f"{len(table.candidates) - n_shown} ")
+    # The form that the note names has them all.
+    assert len(table.records()[0].rows) >= len(table.candidates)
+    few = conventions(*made_sets(), targets="mINP=3.14159", distances="cosine", metrics="mINP")
+    assert len(few.tables()[0].rows) < len(shown.rows)
+    assert "rows" not in {note.name for note in few.tables()[0].notes}
+
+
+def test_composed_settings_say_where_they_are_written():
+    (*_, last) = conventions(*made_sets(), distances="cosine").tables()
+    words = [str(note.text) for note in last.notes if note.name == "setting"]
+    assert any("protocol: {" in each for each in words)
+    assert "reid-dist run" in words[-1]
+    (nearest,) = conventions(*made_sets(), targets="mAP=3").tables()
+    assert any("reid-dist run" in str(note.text) for note in nearest.notes)
 
 
 @pytest.mark.parametrize(
