@@ -308,8 +308,10 @@ class History:
         Raises
         ------
         InputError
-            If a number of runs is negative.
+            If nothing says what to remove, or a number of runs is negative.
         """
+        if keep is None and older_than is None and keep_reports is None:
+            raise InputError("nothing says what to remove; give keep, older_than or keep_reports")
         if min(keep or 0, keep_reports or 0) < 0:
             raise InputError(f"runs to keep must be 0 or more, found keep={keep}, keep_reports={keep_reports}")
         size = self._database.size()
