@@ -201,3 +201,10 @@ def test_negative_numbers_remove_nothing(tmp_path: Path, given: dict[str, int]) 
         with pytest.raises(InputError, match="0 or more"):
             history.prune(**given)
         assert len(history.runs()) == 1
+
+
+def test_a_call_that_says_nothing_to_remove_is_refused(history: History) -> None:
+    first, second = night(history), night(history)
+    with pytest.raises(InputError, match="keep, older_than or keep_reports"):
+        history.prune()
+    assert numbers(history) == [first, second]
