@@ -419,8 +419,8 @@ class Conventions(Result):
         n_more = len(self.candidates) - sum(map(len, shown))
         if n_more:
             yield Note(
-                f"{counted(n_more, 'farther convention')} not shown; see all with --format csv, --output FILE.csv or "
-                ".candidates",
+                f"{counted(n_more, 'farther convention')} not shown; see all with --format csv or --output FILE.csv, "
+                "in Python in .candidates",
                 "rows",
                 True,
             )
@@ -474,8 +474,8 @@ def _in_a_job_file(settings: Iterable[Setting]) -> Iterator[Note]:
     """Where the entries of composed settings are written; no option names these protocols."""
     if any(setting.parts for setting in settings):
         yield Note(
-            "no --protocol has the name of a setting above that is shown as protocol: {…}; write this entry, query and "
-            "gallery into a YAML file, and evaluate it with reid-dist run FILE",
+            "--protocol does not take a setting that is shown as protocol: {…}; write this entry into a YAML file, "
+            "beside query and gallery, and run reid-dist run FILE",
             "setting",
         )
 

@@ -28,7 +28,7 @@ from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import bands
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import Costs, Precision
 from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.screened_pairs import count_screened, screened_words
@@ -373,6 +373,22 @@ def test_pairs_are_counted_by_product(monkeypatch):
     assert screened_words(of_both) == "lists: int8 for 75%, float32 for 25% of the pairs; ranks: int8"
     of_all = {"ranks, float64": 1, "ranks, float32": 3, "ranks, int8": 6}
     assert screened_words(of_all) == "int8 for 60%, float32 for 30%, float64 for 10% of the pairs"
+
+
+def test_few_queries_get_no_products_of_their_own(monkeypatch):
+    """Whatever their precision would be, they share the products of the others."""
+    rare = np.where(np.arange(20) % 7, Precision.PLAIN, Precision.WIDE).astype(np.uint8)
+    monkeypatch.setattr(Costs, "cheapest", lambda *_: rare)
+    near, far, _, reduction, expected = heaps()
+    for fewest, screened in (
+        (1, {"ranks, float32": 17 * 1200, "ranks, float64": 3 * 1200}),
+        (4, {"ranks, float32": 20 * 1200}),
+    ):
+        monkeypatch.setattr(bands, "_FEWEST", fewest)
+        with count_screened() as found:
+            (counted,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(256, 256), [reduction])
+        assert counted[0].tolist() == expected
+        assert found == screened
 
 
 def test_tiles_that_integers_leave_open_are_read_in_float32(monkeypatch):
