@@ -21,7 +21,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.address_space import address_space
 from reid_dist.core.limits import refuse_unusable_path
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.core.regular_files import read_regular
 from reid_dist.core.temporary import draft_of
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
@@ -170,15 +172,16 @@ def refuse_uri(directory: str | os.PathLike[str]) -> Path:
 
 def prepare_parquet() -> None:
     """Import what `write_parquet` needs, if it is installed."""
-    with contextlib.suppress(ImportError):
-        importlib.import_module("pyarrow.parquet")
+    # Within a limit of addresses, kernels that are loaded meanwhile may take those that were free.
+    if address_space() is None:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("pyarrow.parquet")
 
 
 def write_parquet(arrays: Arrays, file: IO[bytes]) -> None:
     """Write arrays as the columns of a parquet file."""
     # pyarrow is optional and slow to import, hence only here.
-    import pyarrow
-    import pyarrow.parquet
+    pyarrow, parquet = (import_extra(name, "parquet", PER_QUERY_PARQUET) for name in ("pyarrow", "pyarrow.parquet"))
 
     def column(array: NDArray[Any]) -> Any:
         # Not pyarrow.array: it imports pandas where that is installed, which takes 0.3 s.
@@ -192,7 +195,7 @@ def write_parquet(arrays: Arrays, file: IO[bytes]) -> None:
             kind, parts = pyarrow.from_numpy_dtype(array.dtype), [np.ascontiguousarray(array)]
         return pyarrow.Array.from_buffers(kind, len(array), [None, *map(pyarrow.py_buffer, parts)])
 
-    pyarrow.parquet.write_table(pyarrow.table({name: column(array) for name, array in arrays.items()}), file)
+    parquet.write_table(pyarrow.table({name: column(array) for name, array in arrays.items()}), file)
 
 
 def _sync_directory(path: Path) -> None:

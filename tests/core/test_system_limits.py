@@ -137,6 +137,22 @@ def test_every_small_address_space(
         assert (tmp_path / "out" / "report.json").exists()
 
 
+@pytest.mark.parametrize("n_free", [0, 50, 100, 150])
+def test_an_extra_without_room_is_not_loaded(n_free: int) -> None:
+    """Some of these libraries end the process instead of an error."""
+    program = (
+        "import resource, numpy, reid_dist.errors\n"
+        "from reid_dist.core.optional_packages import import_extra\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (used + {n_free} * 10**6, -1))\n"
+        "try: import_extra('pyarrow.parquet', 'parquet', 'a file')\n"
+        "except reid_dist.errors.ShortageError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "too small to load pyarrow" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("error", "library"),
     [
