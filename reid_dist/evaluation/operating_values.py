@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.exact_sums import exact_sum
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.blas import one_blas_thread
@@ -385,7 +386,7 @@ def _calibration(
     for prior in priors:
         share = n_matches / (n_matches + n_others) if prior is None else prior
         fitted = CrossFitted.fit(near, far, prior)
-        squares = np.array([math.fsum(c) for c in fitted.squared_errors(near, far, np.arange(N_FOLDS)).T.tolist()])
+        squares = np.array([exact_sum(each) for each in fitted.squared_errors(near, far, np.arange(N_FOLDS)).T])
         brier = brier_score(prior, squares, np.array([n_matches]), np.array([n_others]))
         errors = [*fitted.level_sums(matches, others, fold), *wholes, both]
         signed = partial(_level_errors, prior)

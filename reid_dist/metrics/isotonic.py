@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.exact_sums import exact_sum
 from reid_dist.kernels.splitmix import stream_outputs
 
 Int64 = NDArray[np.int64]
@@ -121,7 +122,7 @@ class CrossFitted:
         """Expected calibration error of the counts of every fold, (n_fold, n_bin) each."""
         level = self._levels().ravel()
         excess = self.weights[1] * others * self.probability - self.weights[0] * matches * (1.0 - self.probability)
-        gaps = [abs(math.fsum(excess.ravel()[level == each].tolist())) for each in range(N_LEVELS)]
+        gaps = [abs(exact_sum(excess.ravel()[level == each])) for each in range(N_LEVELS)]
         total = self.weights[0] * int(matches.sum()) + self.weights[1] * int(others.sum())
         return math.fsum(gaps) / total
 

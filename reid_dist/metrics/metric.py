@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.exact_sums import exact_sum
 from reid_dist.core.findings import Finding, info
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.registry import Registry, unknown_name
@@ -432,7 +433,7 @@ def exact_mean(values: Float64, *, zero_for_invalid: bool = False) -> float:
 
 def exact_quotient(values: Float64, number: int) -> float:
     """Exact sum of values, shape (n,), rounded once, divided by a number; NaN for 0."""
-    return math.fsum(values.tolist()) / number if number else math.nan
+    return exact_sum(values) / number if number else math.nan
 
 
 def rows_by_label(labels: NDArray[Any]) -> tuple[NDArray[Any], list[NDArray[np.intp]]]:

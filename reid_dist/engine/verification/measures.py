@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.exact_sums import exact_sum
 from reid_dist.core.model import RankedQueries, TieRule
 from reid_dist.core.segments import entry_owners, run_offsets
 from reid_dist.engine.outputs.nearest_rows import Probes
@@ -222,7 +223,7 @@ def _balanced(correct: NDArray[np.bool_], pid: Int64) -> float:
     """Mean over identities of the share of correct queries, rounded once at the end of each step; NaN without any."""
     _, identity, size = np.unique(pid, return_inverse=True, return_counts=True)
     shares = np.bincount(identity, correct, minlength=len(size)) / size
-    return math.fsum(shares) / len(size) if len(size) else math.nan
+    return exact_sum(shares) / len(size) if len(size) else math.nan
 
 
 def _accuracy_on_known(metric: Metric, ranked: RankedQueries, probes: Probes, _: TieRule | None) -> float:
@@ -287,7 +288,7 @@ def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes, 
     first = {None: answers, "optimistic": ~is_correct[answers], "pessimistic": is_correct[answers]}[rule]
     ordered = is_correct[answers[np.lexsort((first, nearest[answers]))]]
     number = np.flatnonzero(ordered) + 1
-    return math.fsum(np.arange(1, len(number) + 1) / number) / int(valid.sum())
+    return exact_sum(np.arange(1, len(number) + 1) / number) / int(valid.sum())
 
 
 _NEAREST: dict[str, Callable[[Metric, RankedQueries, Probes, TieRule | None], float]] = {
