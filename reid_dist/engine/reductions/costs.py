@@ -71,9 +71,9 @@ _NOT_BINNED: Final = _EVERY - {Need.HISTOGRAM}
 Table = Mapping[Precision, Column]
 
 TABLE: Final[Table] = {
-    Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (18.0, 0.04), per_entry=30.0),
-    Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.0155), (40.0, 0.15)),
-    Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (2.0, 0.031), (40.0, 0.15)),
+    Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.005), (40.0, 0.065), 0.15, per_entry=30.0),
+    Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.02), (40.0, 0.17)),
+    Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (2.0, 0.04), (40.0, 0.17)),
 }
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
 
