@@ -59,8 +59,12 @@ class Sides:
         for text, (_, _, weight) in zip(self.fuse, models, strict=True):
             if weight is None:
                 raise InputError(f"fuse {text!r} has no weight; write STORE:WEIGHT, such as {text}:0.4")
-        near = open_features(self.query, role="query", progress=progress)
-        far = open_features(self.gallery, role="gallery", progress=progress)
+        # Rows that are not finite may be among those that are left out, which `kept` checks.
+        finite = not self.exclude or bool(models)
+        near, far = (
+            open_features(place, role=role, progress=progress, finite=finite)
+            for place, role in ((self.query, "query"), (self.gallery, "gallery"))
+        )
         return fused_sides(near, far, models)
 
 

@@ -75,7 +75,7 @@ def _recorded(report: ReportData, side: Role) -> dict[str, Any]:
 
 
 def _opened(report: ReportData, place: str | os.PathLike[str], side: Role) -> LabelledSet:
-    return open_features(place, side) if _leaves_out(report) else open_labels(place, side)
+    return open_features(place, side, finite=False) if _leaves_out(report) else open_labels(place, side)
 
 
 def _leaves_out(report: ReportData) -> bool:

@@ -21,6 +21,7 @@ from reid_dist.stores.digests import ContentHasher, RowChecksums, digest_json, i
 from reid_dist.stores.kept_rows import (
     FeatureArray,
     Offenders,
+    RowFaults,
     as_feature_array,
     conversion_note,
     find_faults,
@@ -520,6 +521,9 @@ class FeatureSet(LabelledSet, ABC):
     def _rows_at(self, rows: Int64) -> RowsView:
         return RowsView((self,), rows)
 
+    def _refuse_non_finite(self, allowed: NDArray[np.bool_] | None = None) -> None:
+        """Raise InputError if one of the rows that are allowed, (n,), is not finite; stores hold none."""
+
     def _read_kept(self, start: int, stop: int) -> FeatureArray:
         """Return rows in the dtype in which they are kept; otherwise as `read`."""
         if not 0 <= start <= stop <= self.n_rows:
@@ -545,7 +549,8 @@ class MemorySet(FeatureSet):
 
     `features` are (n, dim) in any form that `as_feature_array` takes; they are kept C-contiguous and read-only.
     `labels` are from `make_labels`; `notes` are earlier conversions; `uri` is where the arrays come from, for reports.
-    InputError if the features cannot be kept, or a row is not finite.
+    InputError if the features cannot be kept, or a row is not finite.  `finite` is False where rows are left out before
+    use: `_refuse_non_finite` is then called for the others.
     """
 
     is_stored = False
@@ -555,7 +560,14 @@ class MemorySet(FeatureSet):
     _labels: Labels
 
     def __init__(
-        self, features: Any, labels: Labels, *, allow_zero: bool = False, notes: Iterable[str] = (), uri: str = "memory"
+        self,
+        features: Any,
+        labels: Labels,
+        *,
+        allow_zero: bool = False,
+        notes: Iterable[str] = (),
+        uri: str = "memory",
+        finite: bool = True,
     ) -> None:
         array = as_feature_array(features)
         dtype = natural_dtype(array.dtype)
@@ -563,23 +575,36 @@ class MemorySet(FeatureSet):
         self._features = kept_array(array, dtype).view()
         self._features.flags.writeable = False
         self._checks = None if is_owned(self._features) else RowChecksums(len(self._features))
-        hasher, faults = scan(self._features, self._checks)
-        # A file may hold both sides.
-        place, _, side = uri.partition("#")
-        faults.refuse_non_finite("features" if uri == "memory" else f"{f'{side} ' if side else ''}features of {place}")
+        hasher, self._faults = scan(self._features, self._checks)
         n_rows, dim = self._features.shape
-        self.uri, self._labels, self._zeros = uri, labels, faults.zero
+        self.uri, self._labels = uri, labels
+        if finite:
+            self._refuse_non_finite()
         # Memory has no natural chunk.
         self._facts = Facts((n_rows, dim), dtype, n_rows, allow_zero, (*notes, note) if note else tuple(notes))
         self.content_digest = hasher.finish(dim, dtype, {name: self._label_digest(name) for name in labels})
 
     @property
     def _zero_rows(self) -> Offenders:
-        return self._zeros
+        return self._faults.zero
 
     @property
     def _stores(self) -> tuple[StoredSet, ...]:
         return ()
+
+    def _refuse_non_finite(self, allowed: NDArray[np.bool_] | None = None) -> None:
+        faults = self._faults
+        if allowed is not None and (faults.nan or faults.infinite):
+            faults, step = RowFaults(), rows_read_at_once(self)
+            for start in range(0, self.n_rows, step):
+                here = slice(start, start + step)
+                # Finite rows stand in for the others.
+                faults += find_faults(np.where(allowed[here, np.newaxis], self._features[here], 1), start)
+        # A file may hold both sides.
+        place, _, side = self.uri.partition("#")
+        faults.refuse_non_finite(
+            "features" if place == "memory" else f"{f'{side} ' if side else ''}features of {place}"
+        )
 
     def _read(self, start: int, stop: int) -> FeatureArray:
         rows = self._features[start:stop]

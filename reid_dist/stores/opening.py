@@ -52,11 +52,13 @@ def open_features(
     format_name: str | None = None,
     allow_zero: bool = False,
     progress: Progress | None = None,
+    finite: bool = True,
     **labels: Unpack[LabelFields],
 ) -> FeatureSet:
     """Open a store, or read any known format into a set in memory (memory-mapped where the format allows it).
 
-    `role` is the side, if the location holds both; other options are those of `ingest`, and for files alone.
+    `role` is the side, if the location holds both; `finite` is as of `MemorySet`; other options are those of `ingest`,
+    and for files alone.
     """
     if role not in (None, "query", "gallery"):
         raise unknown_name("role", str(role), ("query", "gallery"))
@@ -66,7 +68,9 @@ def open_features(
     # Few runs need readers of other formats.
     from reid_dist.stores.importers.ingestion import read_features
 
-    return read_features(uri, role, names, format_name=format_name, allow_zero=allow_zero, progress=progress, **labels)
+    return read_features(
+        uri, role, names, format_name=format_name, allow_zero=allow_zero, progress=progress, finite=finite, **labels
+    )
 
 
 def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:

@@ -443,6 +443,7 @@ def leave_out(query: FeatureSet, gallery: FeatureSet, exclusion: Exclusion) -> t
         own = exclusion.for_side(items, [other for _, other in sets])
         found = left_out(own, items, excluded, str(role))
         found = replace(found, unmatched=listed.unmatched if role == _SIDES[0] else ())
+        sides[str(role)]._refuse_non_finite(~found.mask)
         records.append((str(role), found))
         notes = (*(f"{role}: {note}" for note in found.notes), *listed.note)
         kept.append(without_rows(sides[str(role)], found.mask, notes, found.describe()))

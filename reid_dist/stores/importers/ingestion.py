@@ -52,6 +52,7 @@ def read_features(
     format_name: str | None,
     allow_zero: bool,
     progress: Progress | None,
+    finite: bool,
     **labels: Unpack[LabelFields],
 ) -> FeatureSet:
     """Features with their labels; arguments as of `reid_dist.stores.opening.open_features`."""
@@ -69,6 +70,7 @@ def read_features(
             allow_zero=allow_zero,
             notes=(*opened.notes, *part.notes),
             uri=uri if part.role is None else f"{uri}#{part.role}",
+            finite=finite,
         )
         report.advance(len(part.kept), uri)
         list_left_out(parts, options)

@@ -68,6 +68,31 @@ def test_listed_and_repeated_rows_are_left_out(reid_dist, sides, tmp_path: Path)
     reid_dist("thresholds", run).assert_refused("(or a list of rows that it leaves out) has changed since the run")
 
 
+def test_rows_that_are_not_finite_are_left_out_of_files(reid_dist, sides, tmp_path: Path) -> None:
+    query, gallery = sides
+    held, features = {}, gallery.read(0, N + 4).copy()
+    features[[2, 7], [0, 3]] = np.nan, np.inf
+    for side, each, rows in (("query", query, query.read(0, len(query))), ("gallery", gallery, features)):
+        labels = {"label": each.pids, "cam": each.camids, "item_ids": each.item_ids}
+        held |= {f"{side}_f": rows} | {f"{side}_{name}": values for name, values in labels.items()}
+    source, run = tmp_path / "features.npz", tmp_path / "run"
+    np.savez(source, **held)
+    (tmp_path / "bad.txt").write_text("g2\ng7\n")
+    (tmp_path / "one.txt").write_text("g7\n")
+    options = ["--exclude", tmp_path / "bad.txt", "--topk", 5]
+    done = reid_dist("evaluate", source, *options, "--output", run)
+    assert done.code == 0, done.err
+    far = gallery.filter(~np.isin(gallery.item_ids, ["g2", "g7"]))
+    report = Report.load(run)
+    assert report.metrics == evaluate(query, far).metrics
+    subject = open_subject(report)
+    assert subject.gallery is not None
+    assert len(subject.gallery) == len(far)
+    for words in ([], ["--exclude", tmp_path / "one.txt"]):
+        reid_dist("evaluate", source, *words).assert_refused("gallery features", "found NaN in 1 row (row 2)")
+    reid_dist("evaluate", source, *options[:2], "--fuse", f"{source}:0.5").assert_refused("must be finite")
+
+
 def test_conventions_and_splits_leave_the_same_rows_out(reid_dist, sides, tmp_path: Path) -> None:
     query, gallery = sides
     (tmp_path / "bad.csv").write_text("row,side\n7,gallery\n")
