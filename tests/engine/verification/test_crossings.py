@@ -20,7 +20,7 @@ from reid_dist.engine.reductions import bands, costs
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.impostor_counts import BracketCounts, CollectImpostors, Visibility, combine_brackets
-from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale
+from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale, ordered_keys
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tile_products import TileView
 from reid_dist.engine.tile_loop import run_tiles
@@ -153,15 +153,39 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
         assert (crossing.distance, crossing.nearer, crossing.up_to) == by_definition(level, genuine, impostors)
 
 
-@pytest.mark.parametrize("seed", [7, 13, 24])
-def test_genuine_distances_lose_as_many_bits_as_the_keys_beside_them(seed):
-    """Clusters, whose few keys leave out many bits: the equal error rate lies at a genuine pair among them."""
-    problem = Problem.make(seed, "clusters", "euclidean", 8, 700, 3)
-    genuine, impostors = np.sort(problem.exact[problem.genuine]), problem.exact[~problem.hidden]
-    (level,) = wanted_levels(parse_metrics(["EER"]), False, len(genuine), len(impostors))
-    found, _ = search_through(problem, [level], genuine, EVERYTHING, 1, [], (512, 2048))
-    crossing = found[level]
-    assert (crossing.distance, crossing.nearer, crossing.up_to) == by_definition(level, genuine, impostors)
+def counts_of(edges, impostors, size):
+    """Counts of brackets from all distances, of at most so many keys each."""
+    keys, at = ordered_keys(impostors), ordered_keys(np.array(edges)).tolist()
+    below, inside, last = [], [], np.iinfo(np.int64).min
+    for low, high in zip(at[::2], at[1::2], strict=True):
+        below.append(int(((keys >= last) & (keys < low)).sum()))
+        inside.append(KeyCounts.of(keys[(keys >= low) & (keys < high)]).shrunk(size))
+        last = high
+    return BracketCounts(np.array(edges), np.array(below), tuple(inside), size)
+
+
+@given(
+    centres=st.lists(st.floats(0, 4), min_size=1, max_size=3),
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.sampled_from([1e-12, 1e-6, 1e-2]),
+    n_impostor=st.integers(1, 400),
+    n_genuine=st.integers(1, 30),
+    size=st.sampled_from([2, 4, 50]),
+)
+def test_keys_without_their_lowest_bits_lead_to_the_level(centres, seed, spread, n_impostor, n_genuine, size):
+    """Also where the level is a genuine pair whose key, without these bits, no impostor has."""
+    rng = np.random.default_rng(seed)
+    impostors, genuine = (rng.choice(centres, n) + spread * rng.standard_normal(n) for n in (n_impostor, n_genuine))
+    genuine = np.sort(genuine)
+    levels = wanted_levels(parse_metrics(METRICS), True, len(genuine), len(impostors))
+    search = ThresholdSearch(levels, genuine)
+    for _ in range(70):
+        if not search.edges:
+            break
+        search.update(counts_of(search.edges, impostors, size))
+    for level in levels:
+        crossing = search.found[level]
+        assert (crossing.distance, crossing.nearer, crossing.up_to) == by_definition(level, genuine, impostors)
 
 
 @pytest.mark.slow
