@@ -206,6 +206,8 @@ class CollectImpostors(DecidingTiles[BracketCounts]):
         pair, found = self._pair, np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
         if pair.integers is None:
             return found
+        if pair.policy.forced == "int8":
+            return np.full_like(found, Precision.INTEGERS)
         screen, rows = pair.screen(), pair.sampled_rows
         every = slice(None, None, -(-len(found) // _SAMPLED_QUERIES))
         fall = (screen.centre[every, None] - pair.sample(rows)[every]) / screen.slope
