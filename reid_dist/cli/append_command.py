@@ -31,10 +31,10 @@ def _takes(parameter: click.Parameter) -> bool:
 def command(store: str, source: str, **options: Any) -> None:
     """Append the rows of SOURCE, a single set, to the feature store STORE.
 
-    The result equals one `ingest` of all rows and has the same content digest. Only the new rows, the last chunk and
-    the labels are written. If the command is killed, either the old or the new store remains. Evaluations that have
-    opened the old store continue to read it. Other readers of Zarr see
-    only the first rows of a store with appended rows; give them a copy written by `reid-dist ingest STORE`.
+    The result equals that of one `ingest` of all rows and has the same content digest. Only the new rows, the last
+    chunk and the labels are written. If the command is killed, either the old or the new store remains. Evaluations
+    that have opened the old store continue to read it. Other readers of Zarr see only the first rows of a store with
+    appended rows; give them a copy written by `reid-dist ingest STORE`.
 
     The new rows must match the store: the same dimension, labels and label columns, and length 1 if the rows of the
     store have length 1. The options for labels are the same as in `ingest`.

@@ -17,7 +17,7 @@ from reid_dist.cli.click_options import COUNT, PATH, image_root_option
     "folder",
     type=PATH,
     metavar="DIR",
-    help="Write a folder whose index.html opens from disk instead of serving.",
+    help="Write a directory whose index.html opens from disk instead of serving.",
 )
 @click.option("--depth", type=COUNT, metavar="N", help="Items per list. Default: all in topk.npz.")
 @click.option("--no-pictures", is_flag=True, help="Show no pictures.")
@@ -79,7 +79,7 @@ def command(
         with rows_progress() as progress:
             note = write_folder(site, folder, progress)
         if note:
-            click.echo(f"{note}; --image-root names the folder where their paths start", err=True)
+            click.echo(f"{note}; --image-root names the directory where their paths start", err=True)
         click.echo(f"written: {folder / 'index.html'}")
         return
     with ListServer(site, port) as server:

@@ -10,7 +10,7 @@ import click
 def command(stores: tuple[str, ...]) -> int:
     """Verify feature stores: checksums, missing chunks, NaN, infinite, zero and duplicate rows, labels.
 
-    Exit code 2 when a store is damaged.
+    The exit code is 2 if a store is damaged.
 
     \b
     Example:

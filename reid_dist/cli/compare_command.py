@@ -35,7 +35,8 @@ def command(baseline: Path, candidate: Path, image_root: str | None, place: Resu
 
     A metric is worse (better) when the interval of the difference (candidate - baseline, paired, by identity) lies
     below (above) 0, a sign-flip test agrees, and the difference is at least --minimum-effect. It is the same when the
-    interval lies within plus or minus --minimum-effect, and undecided otherwise. Exit code 4 when a metric is worse.
+    interval lies within plus or minus --minimum-effect, and undecided otherwise. The exit code is 4 if a metric is
+    worse.
 
     \b
     Examples:

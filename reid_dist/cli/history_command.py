@@ -224,8 +224,8 @@ def prune(
 ) -> None:
     """Remove old runs from HISTORY, and shrink the file.
 
-    Baselines of later nights stay, and so do runs that are still running. Without --reports nothing but
-    HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
+    Baselines of later nights stay, and so do runs that are still running. Without --reports, only HISTORY changes. With
+    it, the directory runs/NUMBER next to the page is also deleted for every removed run.
     """
     from reid_dist.core.credentials import without_controls
     from reid_dist.nightly.history.history_file import remove_folder

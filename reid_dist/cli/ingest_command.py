@@ -175,8 +175,8 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 def command(source: str, output: str, **options: Any) -> None:
     """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
 
-    SOURCE may also be a folder or a quoted glob of such files, for instance one per rank or day. The files are read in
-    natural order of their names, 2 before 10.
+    SOURCE may also be a directory or a quoted glob of such files, for instance one per rank or day. The files are read
+    in natural order of their names, 2 before 10.
 
     A source with query and gallery becomes PATH/query.zarr and PATH/gallery.zarr. A single array is split in the same
     way if you say how: by its first rows (--num-query), by the arrays is_query and is_gallery, or by folders or lists

@@ -45,8 +45,8 @@ def command(
     """Verify listed pairs of rows of LEFT and RIGHT, or of LEFT alone: EER, TAR at given FAR, accuracy.
 
     The list is a text file with two rows and a label per line (1 or same, 0 or different), or an npz, npy, csv, parquet
-    or mat file with columns such as left, right and same, or an array pairs. Without labels, a pair is the same if its
-    pids are. A pair is accepted when its distance is less than the threshold.
+    or mat file with columns such as left, right and same, or an array pairs. Without labels, a pair counts as same
+    if its two pids are equal. A pair is accepted when its distance is less than the threshold.
 
     \b
     Examples:

@@ -235,8 +235,8 @@ def _products_line(plan: Plan, policy: Policy) -> str:
     if plan.flop < _LARGE_FLOP:
         return "float32"
     return (
-        "float32; with pip install 'reid-dist[int8]', products of eight-bit integers take some half of the time for "
-        "neighbours and lists, and two thirds for ranks of a well-trained model"
+        "float32; with pip install 'reid-dist[int8]', products of eight-bit integers take about half the time for "
+        "neighbours and lists, and about two thirds of the time for the ranks of a well-trained model"
     )
 
 
@@ -281,7 +281,7 @@ def _rerank_rows(plan: StagePlan, rates: Rates, n_threads: int, speed: str) -> d
         "rows": "; ".join(
             f"{each.name}: about {each.expected:.0f} entries, at most {each.most:.0f}" for each in plan.rows
         )
-        or "of new features, which the products above are of",
+        or "none: the products above are those of the new features",
         "read": byte_size(cost.bytes_read),
         "arithmetic": f"{cost.flop / 1e12:.3g} TFLOP in products, each pair once",
         "time": f"{rough_duration(seconds / n_threads)} on {speed}",

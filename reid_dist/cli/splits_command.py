@@ -32,7 +32,7 @@ from reid_dist.evaluation.options import LEFT_OUT, SPLIT_OPTIONS
 )
 @cluster_options
 @output_options(
-    output="Write splits.json, splits.html there.",
+    output="Write splits.json and splits.html there.",
     workspace="Directory for drawn rows; all workers must see it. Default: DIR/workspace. Contents are removed at the "
     "end.",
     resume="Resume an output directory and evaluate only the splits that are missing.",

@@ -182,11 +182,11 @@ class Described(BaseModel):
     screen: Literal["float32", "int8"] | None = Field(
         default=None,
         description="Products to screen with, on all workers; by default the faster one on each. "
-        f"{SCREEN_VARIABLE} comes first.",
+        f"{SCREEN_VARIABLE} takes precedence.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto",
-        description="Where workers compute products: auto takes a GPU where torch finds one and the job is worth it.",
+        description="Where workers compute products: auto uses a GPU if torch finds one and the job is large enough.",
     )
 
     @property

@@ -291,9 +291,9 @@ class _Outputs(TypedDict, total=False):
             limits=(0, 1),
             exclusive=True,
             refused_by=(SPLITS, SWEEP),
-            help="Confidence level of the bootstrap intervals; that of EER takes one more pass.",
-            doc="Confidence level of the bootstrap intervals of all means (by identity); None for no intervals.  That "
-            "of EER takes one more pass over all pairs.",
+            help="Confidence level of the bootstrap intervals; intervals of EER take one more pass.",
+            doc="Confidence level of the bootstrap intervals of all means (by identity); None for no intervals.  "
+            "Intervals of EER take one more pass over all pairs.",
         ),
     ]
     seed: Annotated[
@@ -346,9 +346,11 @@ class Published(TypedDict, total=False):
         _convention(
             default=False,
             refused_by=(SWEEP,),
-            help="Also run other codes of the benchmark that rank groups or draw galleries. Each takes a separate run.",
-            doc="Also give the numbers of other published codes that rank groups or draw galleries; each takes a "
-            "separate run.  Numbers of codes that rank single items come from the same pass and are always given.",
+            help="Also run other published implementations of the benchmark that rank groups or draw galleries. Each "
+            "takes a separate run.",
+            doc="Also give the numbers of other published implementations that rank groups or draw galleries; each "
+            "takes a separate run.  Numbers of implementations that rank single items come from the same pass and are "
+            "always given.",
         ),
     ]
 
@@ -375,9 +377,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
             metavar="FILE",
             recorded=False,
             refused_by=(LISTS,),
-            help="Leave out the rows that FILE lists by item id, image path or number from 0. FILE is text with one "
-            "per line, .csv or .npy; a first line row, item_id or image_path says which, and a column side of a .csv "
-            "says which of two sides. Repeatable.",
+            help="Leave out the rows that FILE lists by item id, image path or row number from 0. FILE is a .csv, "
+            "a .npy, or text with one entry per line. A first line 'row', 'item_id' or 'image_path' says what the "
+            "entries are. With two sides, a .csv can have a column 'side'. Repeatable.",
             doc="Lists of rows to leave out of both sides; see `reid_dist.stores.importers.exclusion`.",
         ),
     ]
@@ -411,8 +413,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="ROWS",
-            help="Show ranked pictures of the hardest queries ('hardest'), or of these query rows as well, such as "
-            "3,17. Needs --topk.",
+            help="Show ranked pictures of the hardest queries ('hardest'), or of the hardest queries and the given "
+            "query rows, such as 3,17. Needs --topk.",
             doc="Show ranked pictures of the hardest queries, and of the query rows given here.",
         ),
     ]

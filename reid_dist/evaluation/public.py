@@ -39,8 +39,8 @@ def evaluate(
         are refused; distance, expand, rerank, metrics and all others remain free.  Benchmarks that draw galleries, such
         as SYSU-MM01, are refused; call `reid_dist.evaluate_splits`.
     other_codes
-        Also give the numbers of other published codes that rank groups or draw galleries; each takes a separate run.
-        Numbers of codes that rank single items come from the same pass and are always given.
+        Also give the numbers of other published implementations that rank groups or draw galleries; each takes a
+        separate run.  Numbers of implementations that rank single items come from the same pass and are always given.
     **options
         As listed in `reid_dist.evaluation.options.EvaluationOptions`.
     client

@@ -408,7 +408,7 @@ for _protocol in (
     ),
     Protocol(
         name="same_set",
-        summary="query set = gallery set: the query's own row, known by its item id, is junk",
+        summary="query set = gallery set: the query's own row, found by item id or else by image path, is junk",
         source="leave-one-out retrieval, as on CUB-200, SOP or VeRi subsets",
         junk=(OWN_ROW,),
     ),

@@ -1,6 +1,6 @@
-"""Make documents: ``python -m tests.documentation FOLDER``, ``… conventions``, ``… tour`` or ``… picture``.
+"""Make documents: ``python -m tests.documentation DIR``, ``… conventions``, ``… tour`` or ``… picture``.
 
-They are one folder of README, guides and reference, the page `pipelines/conventions.md`, the notebook
+They are README, guides and reference as pages in DIR, the page `pipelines/conventions.md`, the notebook
 `pipelines/tour.ipynb` with its outputs, and the picture in the README.
 """
 
@@ -30,4 +30,4 @@ match sys.argv[1:]:
 
         print(f"{len(build(Path(folder)))} pages in {folder}, index.html being the first")
     case _:
-        sys.exit("usage: python -m tests.documentation FOLDER | conventions | tour | picture")
+        sys.exit("usage: python -m tests.documentation DIR | conventions | tour | picture")

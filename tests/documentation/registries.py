@@ -33,9 +33,9 @@ the reason.
 """
 
 _PROTOCOLS = """\
-Items that match a rule of the column *junk* in all its labels are ignored: they take no rank. Camera -1 is unknown,
-and equal to no camera. The protocols with lists take `--ground-truth`: JSON, or a directory of Oxford text files.
-[Compose a protocol](paper-numbers.md#compose-a-protocol) says how to make one of your own.
+Items that meet all conditions of a rule in the column *junk* are ignored: they take no rank. Camera -1 means unknown
+and equals no camera. The protocols with lists take `--ground-truth`: JSON, or a directory of Oxford text files.
+[Compose a protocol](paper-numbers.md#compose-a-protocol) shows how to define your own.
 """
 
 _BENCHMARKS = "`--benchmark NAME` sets the protocol, cameras, draws and metrics of a published evaluation.\n"

@@ -467,7 +467,7 @@ def test_sets_that_another_code_does_not_fit_have_its_command() -> None:
     )
     assert (found["benchmark"], found["ranks"]) == ("veri776_image_to_track", "groups")
     for refused in (evaluate, evaluate_splits):
-        with pytest.raises(InputError, match="other_codes runs other codes of a benchmark; give benchmark"):
+        with pytest.raises(InputError, match="other_codes runs other implementations of a benchmark; give benchmark"):
             refused(*bare, other_codes=True)
 
 

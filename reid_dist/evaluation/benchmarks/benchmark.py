@@ -130,7 +130,7 @@ def with_benchmark(name: str, given: Mapping[str, Any]) -> tuple[Benchmark, dict
 def refuse_other_codes(other_codes: bool, benchmark: str | None) -> None:
     """Refuse other codes without a benchmark."""
     if other_codes and benchmark is None:
-        raise InputError("other_codes runs other codes of a benchmark; give benchmark (--benchmark NAME)")
+        raise InputError("other_codes runs other implementations of a benchmark; give benchmark (--benchmark NAME)")
 
 
 def _is_given(value: Any) -> bool:

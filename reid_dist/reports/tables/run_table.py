@@ -270,7 +270,7 @@ class ShownRuns(Result):
     def _meanings(self, group: Group, intervals: bool) -> Iterator[Note]:
         """What marks and intervals are."""
         if group.test and self.letters:
-            yield Note(f"runs that share a letter do not differ {group.test}", "letters", True)
+            yield Note(f"runs that share a letter do not differ significantly {group.test}", "letters", True)
         elif group.test and any(cell.is_near_best for row in group.rows for cell in row.cells):
             yield Note(f"does not differ significantly from the best value {group.test}", NEAR_BEST, True)
         elif group.test:

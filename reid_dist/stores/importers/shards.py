@@ -224,7 +224,7 @@ def _described(part: RowArray) -> str:
 FORMATS.register(
     Format(
         "shards",
-        "a folder, or a glob such as 'days/*.npz', of files of one format, in the order of their names (2 before 10)",
+        "a directory, or a glob such as 'days/*.npz', of files of one format, in natural order of names (2 before 10)",
         "one file per rank or day",
         (),
         lambda path: open_shards(str(path), shard_files(path) or []),

@@ -114,7 +114,7 @@ def _rows_of(array: zarr.Array[Any], what: str) -> RowArray | str:
 FORMATS.register(
     Format(
         "zarr",
-        "a store, a folder of stores, or any group with features",
+        "a store, a directory of stores, or any group with features",
         "Zarr v2 and v3",
         (".zarr",),
         _open_zarr,
