@@ -108,6 +108,16 @@ def test_every_block_is_run_by_a_test() -> None:
     assert found <= set(PAGES)
 
 
+def test_no_two_pages_write_to_one_place() -> None:
+    """Pages are read one after the other, and a run does not take the place of another."""
+    pages: dict[str, set[str]] = {}
+    for block in RUN:
+        for found in re.finditer(r'(?:--output |--static |\.save\("|FeatureWriter\(")([^\s"]+)', block.text):
+            pages.setdefault(found[1], set()).add(block.page)
+    assert len(pages) > 40
+    assert {place: found for place, found in pages.items() if len(found) > 1} == {}
+
+
 def test_commands_on_files_of_your_own_are_marked(tmp_path: Path) -> None:
     """All others run on the data of the demo, or on what earlier commands of the page have written."""
     make_named(tmp_path)
