@@ -46,6 +46,8 @@ def problems_of(error: ValidationError, known: Known, others: Iterable[str] = ()
                 texts = [f"unknown key{_advice(key, given, path[:-1])}"]
         elif problem["type"] == "missing":
             texts = ["missing"]
+        elif problem["type"] in ("model_type", "dict_type"):
+            texts = [f"must be keys with values, found {shown(problem['input'])}"]
         elif isinstance(own := problem.get("ctx", {}).get("error"), InputError):
             texts = [*own.faults]
         else:

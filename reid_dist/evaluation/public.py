@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack
 
+from reid_dist.errors import InputError
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @lists_options()
 def evaluate(
     query: FeatureSource,
-    gallery: FeatureSource,
+    gallery: FeatureSource | None = None,
     *,
     benchmark: str | None = None,
     other_codes: bool = False,
@@ -33,7 +34,8 @@ def evaluate(
     ----------
     query, gallery
         The two sets, of equal dimension: feature sets, tuples ``(features, pids, camids)`` of arrays as in
-        `FeatureSet.from_arrays`, or paths of stores or of files that `ingest` reads.
+        `FeatureSet.from_arrays`, or paths of stores or of files that `ingest` reads.  Without a gallery, `query` is the
+        path of a file or directory that holds both.
     benchmark
         A name from `reid-dist list benchmarks`: its protocol, collapse, draws and metrics.  Options that contradict it
         are refused; distance, expand, rerank, metrics and all others remain free.  Benchmarks that draw galleries, such
@@ -72,6 +74,10 @@ def evaluate(
         If the cluster lost the job, or if no worker was able to work for five minutes (Dask's setting
         ``distributed.scheduler.no-workers-timeout``).
     """
+    if gallery is None:
+        if not isinstance(query, str | PathLike):
+            raise InputError("there is no gallery; give one, or the path of a file or directory with both sets")
+        gallery = query
     with begin_session(client, workspace, progress) as session:
         if benchmark is None and not other_codes:
             return evaluate_once(session, query, gallery, **options)

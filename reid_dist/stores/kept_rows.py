@@ -81,7 +81,8 @@ class RowFaults:
         """Raise InputError if a row is not finite; `what` tells whose features these are."""
         found = [f"{word} in {rows}" for word, rows in (("NaN", self.nan), ("infinity", self.infinite)) if rows]
         if found:
-            raise InputError(f"{what} must be finite: found {' and '.join(found)}; correct or leave out these rows")
+            remedy = "correct these rows, or leave them out (--exclude)"
+            raise InputError(f"{what} must be finite: found {' and '.join(found)}; {remedy}")
 
 
 def find_faults(block: FeatureArray, first_row: int = 0) -> RowFaults:

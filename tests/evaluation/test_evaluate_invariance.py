@@ -14,6 +14,7 @@ from support.strategies import crowded_sets
 from threadpoolctl import threadpool_limits
 
 from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist.errors import InputError
 
 CHUNKS = (None, 1, 7, 37, 333, 10_000)
 
@@ -81,6 +82,15 @@ def test_sets_in_stores(store_rows, tmp_path):
     assert evaluate(FeatureSet.open(near.uri), FeatureSet.open(far.uri)).result_digest == expected.result_digest
     assert evaluate(as_feature_set(query), far).result_digest == expected.result_digest
     assert evaluate(near, as_feature_set(gallery)).result_digest == expected.result_digest
+
+
+def test_one_path_of_both_sets(tmp_path):
+    query, gallery = small_sets()
+    for name, items in (("query.zarr", query), ("gallery.zarr", gallery)):
+        as_feature_set(items).save(tmp_path / name)
+    assert evaluate(tmp_path).result_digest == evaluate_items(query, gallery, metrics=None).result_digest
+    with pytest.raises(InputError, match="there is no gallery"):
+        evaluate(as_feature_set(query))
 
 
 def test_neighbours_of_sets_in_stores(tmp_path):

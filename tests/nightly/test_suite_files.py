@@ -98,6 +98,10 @@ def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
         ({"datasets": {"m": {"query": "{path!r}", "gallery": "g"}}}, ["unknown placeholder {path}"]),
         ({"datasets": {"m": {"query": "{path", "gallery": "g"}}}, ["datasets.m.query", "write {{ for a brace"]),
         ({"datasets": {"m": {"gallery": "g"}}}, ["datasets.m.query: missing"]),
+        (
+            {"datasets": {"m": "{path}"}},
+            ["datasets.m: must be keys with values, found '{path}'"],
+        ),
         ({"jobs": {"plain": {"metrics": ["mAPP"]}}}, ["jobs.plain.metrics: ", "did you mean 'mAP'"]),
         ({"jobs": {"plain": {"rerank": "k_reciprocl"}}}, ["did you mean 'k_reciprocal'"]),
         ({"jobs": {"plain": {"expand": "aqe(z=1)"}}}, ["jobs.plain.expand: ", "'z'"]),

@@ -181,6 +181,7 @@ def test_every_form_holds_every_cell_whatever_is_in_it(rows: list[tuple[str, flo
         ("-1,234", "$-1{,}234$"),
         ("-1e-05", r"$-1 \cdot 10^{-5}$"),
         ("k_1-2 and a-3", r"k\_1-2 and a-3"),
+        ("r_1 <= k, 1 >= 0", r"r\_1 $\leq$ k, 1 $\geq$ 0"),
         ("±0.5 ≤ \N{GREEK SMALL LETTER ALPHA}", r"$\pm$0.5 $\leq$ $\alpha$"),
         ("[2pt]", "{[}2pt]"),
         ("*best", "{*}best"),

@@ -249,6 +249,8 @@ def _in_math(number: str) -> str:
 
 
 def _escaped(text: str) -> str:
+    # Formulas in plain text have comparisons of two characters.
+    text = text.replace("<=", "\N{LESS-THAN OR EQUAL TO}").replace(">=", "\N{GREATER-THAN OR EQUAL TO}")
     # Hyphens in a row, as those of an option, would be joined to a dash.
     return "".join(_LATEX.get(each, each) for each in text).replace("--", "-{}-").replace("--", "-{}-")
 

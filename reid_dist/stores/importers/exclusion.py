@@ -438,6 +438,13 @@ def leave_out(query: FeatureSet, gallery: FeatureSet, exclusion: Exclusion) -> t
     sides = {"query": query, "gallery": gallery}
     sets: list[tuple[Role | None, Items]] = [(role, Items.of(sides[role])) for role in _SIDES]
     listed = exclusion.listed(sets)
+    if listed.n_entries and len(listed.unmatched) == listed.n_entries:
+        (note,) = listed.note
+        examples = [(role, by, items.values(by)[0]) for role, items in sets for by in NAMES if items.has(by)]
+        raise InputError(
+            f"{note}; correct the entries, or leave out the list (--exclude, exclude)",
+            details=[f"{role} has, for example, the {item_name(by)} {str(name)!r}" for role, by, name in examples],
+        )
     kept, records = [], []
     for (role, items), excluded in zip(sets, listed.masks, strict=True):
         own = exclusion.for_side(items, [other for _, other in sets])

@@ -217,8 +217,7 @@ def _kind(part: RowArray) -> tuple[object, ...]:
 
 
 def _described(part: RowArray) -> str:
-    kind = "text" if part.dtype.kind in "US" else part.dtype.name
-    return f"{kind} of shape {part.shape}"
+    return f"{part.kind} of shape {part.shape}"
 
 
 FORMATS.register(

@@ -114,6 +114,11 @@ class RowArray(ABC):
         self.shape = tuple(int(length) for length in shape)
         self.dtype = dtype
 
+    @property
+    def kind(self) -> str:
+        """What its elements are, in messages."""
+        return "text" if self.dtype.kind in "US" else self.dtype.name
+
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows, ``0 <= start <= stop <= shape[0]``; ascending order is cheap in every format."""
         if not 0 <= start <= stop <= self.shape[0]:
@@ -217,7 +222,7 @@ class Source:
 
     def contents(self) -> str:
         """Return one line that lists what the file holds, the first ten entries by name."""
-        held = [f"{name} {array.shape} {array.dtype.name}" for name, array in self.arrays.items()]
+        held = [f"{name} {array.shape} {array.kind}" for name, array in self.arrays.items()]
         held += [f"{name} ({reason})" for name, reason in self.refused.items()]
         return f"{self.uri} holds: {listed(held) or 'nothing'}"
 

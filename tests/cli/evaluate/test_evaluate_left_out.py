@@ -93,6 +93,14 @@ def test_rows_that_are_not_finite_are_left_out_of_files(reid_dist, sides, tmp_pa
     reid_dist("evaluate", source, *options[:2], "--fuse", f"{source}:0.5").assert_refused("must be finite")
 
 
+def test_a_list_of_another_set_is_refused(reid_dist, sides, tmp_path: Path) -> None:
+    query, gallery = sides
+    (tmp_path / "bad.txt").write_text("other/007.jpg\nother/008.jpg\n")
+    reid_dist("evaluate", query.uri, gallery.uri, "--exclude", tmp_path / "bad.txt").assert_refused(
+        "2 of 2 entries in the exclusion list match no row", "--exclude", "'q/000.jpg'", "'g0'"
+    )
+
+
 def test_conventions_and_splits_leave_the_same_rows_out(reid_dist, sides, tmp_path: Path) -> None:
     query, gallery = sides
     (tmp_path / "bad.csv").write_text("row,side\n7,gallery\n")
