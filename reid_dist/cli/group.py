@@ -24,6 +24,7 @@ from reid_dist.cli.ending import Ending, ending_of, interruption, make_temporary
 from reid_dist.cli.events import OPTION, EventLog, logged
 from reid_dist.core.address_space import address_space, require_address_space
 from reid_dist.core.credentials import without_controls, without_credentials
+from reid_dist.core.formatting import first_few
 from reid_dist.errors import ExitCode, ReidDistError
 
 _COMMANDS = {
@@ -58,6 +59,8 @@ _ROOM = 64 << 20
 _ROOM_OF_THREAD = 40 << 20
 
 _DEFECT = 1
+# Commands that an error names.
+_MOST_NAMED = 5
 
 _NAME = "reid-dist"
 # Set by shells that complete words.
@@ -181,9 +184,18 @@ def _lines_of(error: Exception) -> list[str]:
     if isinstance(error, ReidDistError):
         return [str(error), *error.details]
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        usage = error.ctx.get_usage().splitlines()
-        return [error.format_message(), *map(str.strip, usage), f"Help: {error.ctx.command_path} --help"]
+        usage = [line.strip() for line in error.ctx.get_usage().splitlines()]
+        elsewhere = _elsewhere(error.option_name) if isinstance(error, click.NoSuchOption) else []
+        return [error.format_message(), *elsewhere, *usage, f"Help: {error.ctx.command_path} --help"]
     return [error.format_message() if isinstance(error, click.ClickException) else str(error)]
+
+
+def _elsewhere(option: str) -> list[str]:
+    """One line on the commands that have an option; none where no command has it."""
+    context = click.Context(_group)
+    commands = {name: _group.get_command(context, name) for name in _group.list_commands(context)}
+    having = [name for name, each in commands.items() if each and any(option in known.opts for known in each.params)]
+    return [f"{option} is an option of: {first_few(having, _MOST_NAMED)}"] if having else []
 
 
 def _say_error(error: Exception, code: int) -> None:

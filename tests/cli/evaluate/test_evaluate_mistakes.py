@@ -20,6 +20,7 @@ from evaluate_sets import N_QUERY
         (["--metric", "mINPP"], ["unknown metric 'mINPP'", "did you mean 'mINP'"]),
         (["--max-rank", "0"], ["'--max-rank': must be a whole number from 1 to 2**31 - 1, found '0'"]),
         (["--protocl", "x"], ["No such option", "--protocol"]),
+        (["--num-query", "3"], ["No such option", "--num-query is an option of: ingest"]),
         (["--gallery-size", "5"], ["gallery_sizes belong to the breakdown"]),
         (
             ["--breakdown", "gallery_size", "--gallery-size", "half"],
