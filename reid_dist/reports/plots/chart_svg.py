@@ -70,7 +70,8 @@ def draw(chart: Chart, *, hover: bool = True) -> Markup:
         middle = min(plane.x(each), WIDTH - _LETTER * len(words) / 2)
         parts.append(text(middle, bottom + 19, words, anchor="middle"))
     parts.append(text((LEFT + right) / 2, HEIGHT - 6, chart.x.name, anchor="middle", style="name"))
-    parts.append(text(6, 14, chart.y.name, style="name"))
+    # Clear of the texts above rules.
+    parts.append(text(6, 11, chart.y.name, style="name"))
     for layer in chart.layers:
         parts += plane.shapes(layer if hover or not isinstance(layer, Bars) else replace(layer, links=()))
     # What has titles or texts lies above all lines.
