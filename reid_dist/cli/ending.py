@@ -65,7 +65,7 @@ def ending_of(error: BaseException) -> Ending | None:
         failed = RunFailedError("cannot write the output: standard output is closed; send it to a file, or /dev/null")
     elif isinstance(error, BrokenPipeError):
         # Not of the output: the run has no result.
-        failed = RunFailedError(f"a process or server that this one works with is gone ({error.strerror}); run again")
+        failed = RunFailedError(f"a process or server that this command needs has ended ({error.strerror}); run again")
     elif isinstance(error, OSError) and error.errno in _NOT_WRITTEN:
         where = error.filename
         if where is None:
@@ -78,7 +78,9 @@ def ending_of(error: BaseException) -> Ending | None:
         cause = " ".join(str(error).split()) or "no more is given to it"
         failed = RunFailedError(
             f"this process ran out of memory ({cause}): "
-            + more_memory("request less, such as a smaller --max-rank or --topk, or run it where there is more")
+            + more_memory(
+                "request less, such as a smaller --max-rank or --topk, or run it on a machine with more memory"
+            )
         )
     return None if failed is None else Ending(failed.exit_code, failed)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from reid_dist.clusters.local import EarlyCluster
 
 _OPEN_DASHBOARD = (
-    "warning: the dashboard has no password: everyone who can connect to it, every user of its machine at least, can "
-    "read names of tasks, call stacks and logs"
+    "warning: the dashboard has no password: anyone who can connect to it, at least every user of its machine, can "
+    "read task names, call stacks and logs"
 )
 
 # The only part of Dask's page that it would fetch.

@@ -84,7 +84,7 @@ def command(
     if len(groups) > 1:
         words = "; ".join(", ".join(list(named)[at] for at in members) for members in groups)
         click.echo(
-            f"note: runs with different protocols, queries, galleries or labels do not compare: {words}", err=True
+            f"note: runs with different protocols, queries, galleries or labels are not comparable: {words}", err=True
         )
     inches = dict(zip(_COLUMNS, (ONE_COLUMN, TWO_COLUMNS), strict=True)).get(str(width)) or float(width)
     chart = curve_chart(curve, named, metric, bands=True)

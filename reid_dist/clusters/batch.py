@@ -35,7 +35,7 @@ _JOB_NAME = "reid-dist"
 def import_jobqueue(kind: str, module: str = "dask_jobqueue") -> ModuleType:
     """Import dask-jobqueue, which ends the process silently on Ctrl-C, and restore Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
-        raise InputError(f"a cluster of kind {kind} can be started from the main thread alone")
+        raise InputError(f"a cluster of kind {kind} can be started only from the main thread")
     before = signal.getsignal(signal.SIGINT)
     try:
         return import_extra(module, "jobqueue", f"a cluster of kind {kind}")

@@ -51,10 +51,6 @@ def _is(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _rest(number: int) -> str:
-    return "rests" if number == 1 else "rest"
-
-
 def _share(value: float | None) -> str:
     return "undefined" if value is None else percent(value)
 
@@ -117,7 +113,7 @@ def _cameras_numbered_apart(query: Sequence[str], gallery: Sequence[str], apart:
     )
 
 
-_SAME_SET: Final = "use the protocol 'same_set', which leaves own rows out"
+_SAME_SET: Final = "use the protocol 'same_set', which leaves out each query's own row"
 _NAMES: Final = f"give item_ids or image_paths to both sides and {_SAME_SET}"
 _OWN_ROW_REMEDIES: Final = {
     "item ids": "give an image the same item id on both sides",
@@ -135,7 +131,7 @@ def _own_row_remedy(remedy: str, labels: Sequence[str]) -> str:
 
 
 def _own_row(n: int, n_valid: int) -> str:
-    return f"the own row of {n:,} of {counted(n_valid, 'valid query')} is one of the relevant gallery rows"
+    return f"for {n:,} of {counted(n_valid, 'valid query')}, the query's own row is one of the relevant gallery rows"
 
 
 def _same_labels(n: int, n_valid: int, remedy: str, labels: Sequence[str]) -> str:
@@ -192,18 +188,22 @@ def _chance_level(
 
 def _tied_pairs(n: int, n_pairs: int) -> str:
     return (
-        f"{share(n, n_pairs)} of the pairs of a relevant and another gallery row are tied, so the order of the rows "
-        "decides the result, not the model; either most features are equal, because the model collapsed or one row "
-        "was written many times (`reid-dist check` counts equal rows), or the distances have few distinct values"
+        f"{share(n, n_pairs)} of the pairs of a relevant and a non-relevant gallery row are tied, so row order "
+        "decides the result rather than the model; either most features are equal, because the model collapsed or one "
+        "row was written many times (`reid-dist check` counts equal rows), or the distances have few distinct values"
     )
 
 
-def _reversed_order(result: float, reversed: float, given: bool) -> str:
-    remedy = "these are similarities; if so, pass 1 - similarity, because smaller is nearer"
-    return (
-        f"the reversed order is better: mAP {percent(reversed)} instead of {percent(result)}; check whether "
-        f"{remedy if given else 'the features of one side are negated'}"
-    )
+def _reversed_order(result: float, reversed: float, given: bool, similarity: bool = False) -> str:
+    doubt = "the features of one side are negated"
+    if similarity:
+        doubt = "these are distances; if so, leave out --similarity (similarity=True)"
+    elif given:
+        doubt = (
+            "these are similarities; if so, use --similarity (similarity=True), or pass 1 - similarity, because "
+            "smaller is nearer"
+        )
+    return f"the reversed order is better: mAP {percent(reversed)} instead of {percent(result)}; check whether {doubt}"
 
 
 def _few_valid_queries(n_valid: int, n_query: int, at_zero: bool) -> str:
@@ -225,20 +225,20 @@ def _narrow_intervals(n_units: int, unit: str, enough: int, rates: Sequence[str]
 
 def _few_accepts(number: int, noun: str, least: int, smallest: str | None) -> str:
     if smallest is None:
-        return f"fewer than {least} false accepts, as does every rate with {counted(number, noun)}"
+        return f"fewer than {least} false accepts, as is every rate with {counted(number, noun)}"
     return (
         f"fewer than {least} false accepts (FAR x {counted(number, noun)} < {least}); the smallest reliable FAR is "
-        f"{smallest}"
+        f"{rate(float(smallest))}"
     )
 
 
 def _few_false_accepts(names: Sequence[str], number: int, of: str, least: int, smallest: str | None) -> str:
-    return f"{', '.join(names)} {_rest(len(names))} on {_few_accepts(number, of, least, smallest)}"
+    return f"{', '.join(names)} {_is(len(names))} based on {_few_accepts(number, of, least, smallest)}"
 
 
 def _roc_few_false_accepts(n: int, n_points: int, number: int, least: int, smallest: str | None) -> str:
     few = _few_accepts(number, "impostor pair", least, smallest)
-    return f"ROC: {n} of its {n_points} points {_rest(n)} on {few}"
+    return f"ROC: {n} of its {n_points} points {_is(n)} based on {few}"
 
 
 def _gnn_entries(lists: float, rounds: Sequence[tuple[float, float]]) -> str:
@@ -329,7 +329,7 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "reversed_order": _reversed_order,
     # Evidence.
     "few_valid_queries": _few_valid_queries,
-    "few_identities": "the numbers rest on {n:#identity}",
+    "few_identities": "the results are based on only {n:#identity}",
     "narrow_intervals": _narrow_intervals,
     "few_false_accepts": _few_false_accepts,
     "roc_few_false_accepts": _roc_few_false_accepts,
@@ -367,8 +367,8 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "metric_of_some_runs": "{metric}: only {runs:and} {runs:has} it",
     "no_mean": "{metric}: no mean ({why} in {runs:and})",
     "same_result": "{runs:and} have the same result, to the last bit: a run given twice counts twice",
-    "models_of_one_set": "all runs have different features for the same labels; average trainings of one model only, "
-    "and compare different models with `reid-dist table`",
+    "models_of_one_set": "all runs have different features for the same labels; average only repeated training runs of "
+    "one model, and compare different models with `reid-dist table`",
     "several_versions": _several_versions,
     "queries_resampled": "resampled by query: queries of one identity are treated as independent, so the intervals "
     "are too narrow",
@@ -382,8 +382,8 @@ WORDINGS: Final[dict[str, str | Callable[..., str]]] = {
     "unlike_camids": f"{{why}}: {_NO_CAMERAS}",
     "no_single_shot": "conventions of CUHK03 (CMC_single_shot) are left out; add them with --single-shot or "
     "single_shot=True",
-    "no_same_set": "{n:#query} {n:is} also in the gallery (same {by:item}), so conventions without own rows "
-    "(same_set) are left out; to include them, pass the paths as item_ids on both sides",
+    "no_same_set": "{n:#query} {n:is} also in the gallery (same {by:item}), so conventions that leave out a query's "
+    "own row (same_set) are not evaluated; to include them, pass the paths as item_ids on both sides",
     "pid_is_absent": "no gallery row has pid {pid}, so it makes no difference whether such rows are junk",
     "unfit_distance": "the distance {distance} is left out: {why}",
     "no_valid_query_under": "left out, because no query has a relevant item: {conventions:semicolons}",

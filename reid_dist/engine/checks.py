@@ -281,7 +281,7 @@ def check_collapse(
     if pairs and not collapse.families:
         raise InputError(
             f"{', '.join(pairs)} compare single items, and with collapse {collapse.label!r} groups are ranked; leave "
-            f"them out, or let the CMC alone rank groups (collapse CMC:{collapse.label})"
+            f"them out, or let only the CMC rank groups (collapse CMC:{collapse.label})"
         )
 
 

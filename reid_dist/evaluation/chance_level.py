@@ -24,7 +24,7 @@ from reid_dist.core.findings import Finding, warning
 from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
 from reid_dist.core.segments import run_offsets, segment_sums
 from reid_dist.metrics.chance import Moments, chance_average_precision, chance_cmc
-from reid_dist.stores import FeatureSet, LabelledSet
+from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
 from reid_dist.stores.labels import given_labels
 
 Float64 = NDArray[np.float64]
@@ -50,11 +50,11 @@ _MOST_LABELS: Final = 0.5
 
 
 def chance_notes(
-    query: LabelledSet, gallery: LabelledSet, ranked: RankedQueries, *, first_alone: bool, given: bool
+    query: LabelledSet, gallery: LabelledSet, ranked: RankedQueries, *, first_alone: bool, given: DistanceBlock | None
 ) -> list[Finding]:
     """Note a result at chance level, one of ties, or one that is better reversed; with the causes that fit.
 
-    With `first_alone`, only the ranks of the nearest relevant items are known; with `given`, distances are given, and
+    With `first_alone`, only the ranks of the nearest relevant items are known.  With `given` distances,
     features of the sets are not theirs.
     """
     valid = ranked.n_relevant > 0
@@ -69,9 +69,10 @@ def chance_notes(
     if not first_alone:
         turned = float(_reversed_precision(ranked)[valid].mean())
         if turned >= _FACTOR * level.result and level.order is not None and level.order < 0.5 - level.order_width:
-            return [warning("reversed_order", result=level.result, reversed=turned, given=given)]
+            kind = {"similarity": True} if given is not None and given.similarity else {}
+            return [warning("reversed_order", result=level.result, reversed=turned, given=given is not None, **kind)]
     if level.is_chance:
-        return [warning("chance_level", **level.values, cause=_cause(query, gallery, given))]
+        return [warning("chance_level", **level.values, cause=_cause(query, gallery, given is not None))]
     return []
 
 

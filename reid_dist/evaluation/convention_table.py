@@ -112,7 +112,7 @@ def _parse(text: object) -> Target:
     if metric.family.needs not in ALLOWED:
         raise InputError(
             f"target {text!r}: {metric.name} is no function of the ranks of single queries, and the table holds "
-            "these alone; use a metric such as mAP, mINP or CMC@1"
+            "only such metrics; use a metric such as mAP, mINP or CMC@1"
         )
     number = match["number"]
     scale = 100 if match["percent"] or Fraction(number) > 1 else 1

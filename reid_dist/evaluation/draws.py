@@ -129,7 +129,7 @@ def drawn_splits(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Prot
     if draw.per_camera:
         if camids is None:
             raise InputError(
-                f"per_camera (--per-camera) needs camids, and the {side} has none; give them, or draw by identity alone"
+                f"per_camera (--per-camera) needs camids, and the {side} has none; give them, or draw only by identity"
             )
         labels.append(camids[known])
     _, sizes = np.unique(np.stack(labels), axis=1, return_counts=True)

@@ -79,7 +79,7 @@ def _pid_hints(
         elif n_junk and not n_shared:
             hints.append(f"{n_junk} {side} have {junk}, which marks junk: are these labels meant so?")
     if not n_shared:
-        hints.append("check that both sets are of one split and number their identities alike")
+        hints.append("check that both sets belong to the same split and use the same identity numbers")
         hints += _disjoint_pid_hints(query, gallery)
     return hints
 
@@ -111,7 +111,7 @@ def _camera_hints(
         )
     elif invalid.get("only_same_camera_positives"):
         hints.append(
-            f"identities are in the gallery under the query's own camera alone (cameras found: {named}): check that "
+            f"identities are in the gallery only under the query's own camera (cameras found: {named}): check that "
             "camids are cameras, that both sets number them alike, and that both are of one split"
         )
     return hints

@@ -141,7 +141,9 @@ def make_report(
             *label_notes(query, gallery, protocol),
             *own_row_notes(query, gallery, protocol, ranked),
             *chance_notes(
-                query, gallery, ranks("mAP"), first_alone=first_alone, given=isinstance(job.scorer, BlockScorer)
+                *(query, gallery, ranks("mAP")),
+                first_alone=first_alone,
+                given=job.scorer.block if isinstance(job.scorer, BlockScorer) else None,
             ),
             *([info("nearest_alone")] if first_alone else []),
             *_threshold_notes(checked.metrics, verification),

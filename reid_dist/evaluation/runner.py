@@ -245,7 +245,7 @@ def _refuse_other_result(store: ResultStore[R], spec: Spec, result: R) -> None:
     if others := differing(spec, found):
         names = ", ".join(dict.fromkeys(path[0] for path in others))
         raise InputError(
-            f"{store.location} holds {store.mismatch} ({names} differ); choose another --output",
+            f"{store.location} holds {store.mismatch} (different {names}); choose another --output",
             details=[_difference(".".join(path), *values) for path, values in others.items()],
         )
 
@@ -299,7 +299,7 @@ def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
         raise DamagedStoreError(f"{path} is damaged; delete it, or choose another --output") from None
     if others:
         raise InputError(
-            f"{path.parent} holds an unfinished run of another job ({', '.join(others)} differ); repeat the "
+            f"{path.parent} holds an unfinished run of another job (different {', '.join(others)}); repeat the "
             "command of that run with --resume, or choose another --output"
         )
 

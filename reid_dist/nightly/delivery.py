@@ -101,7 +101,7 @@ def deliver_night(runs: list[Run], folder: Path) -> None:
         found = error.__cause__
         why = (found.strerror if isinstance(found, OSError) else None) or str(error)
         raise RunFailedError(
-            f"cannot write the page of run {run.number} to {folder}: {why}; the history has the run all the same"
+            f"cannot write the page of run {run.number} to {folder}: {why}; the run is in the history nevertheless"
         ) from error
 
 

@@ -66,13 +66,13 @@ KINDS: Final = {
 
 _FIELDS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
 _COMMON_OBSTACLES: Final = {
-    Obstacle.NO_FEATURES: "it has no values per query, or its ranking was precomputed",
-    Obstacle.ROW_NUMBERS: "its ground truth refers to rows",
-    Obstacle.OVERWRITTEN: "the feature sets of that run have moved or were deleted; write those of every night to a "
-    "place of their own, or append rows only",
-    Obstacle.NO_IDS: "its items have no unique ids or image paths",
-    Obstacle.NOTHING_COMMON: "no item is in both with equal labels",
-    Obstacle.FAILED: "their evaluation failed",
+    Obstacle.NO_FEATURES: "the job has no values per query, or its ranking was precomputed",
+    Obstacle.ROW_NUMBERS: "the job's ground truth refers to row numbers",
+    Obstacle.OVERWRITTEN: "the feature sets of that run have moved or were deleted; write each night's features to a "
+    "separate directory, or only append rows",
+    Obstacle.NO_IDS: "the items have no unique ids or image paths",
+    Obstacle.NOTHING_COMMON: "the two nights share no item with equal labels",
+    Obstacle.FAILED: "the evaluation of the common items failed",
 }
 _OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs with a different shape"}
 
@@ -104,7 +104,10 @@ _SIGNS: Final = (
         *(Outcome.STALE, "\N{CLOCKWISE OPEN CIRCLE ARROW}", "features not new"),
         *("got no new features", "got no new features"),
     ),
-    Sign(Outcome.MOVED, "!", "moved without a cause", "moved without a cause", "moved without a cause"),
+    Sign(
+        *(Outcome.MOVED, "!", "changed unexpectedly"),
+        *("changed although inputs and job are identical", "changed although inputs and job are identical"),
+    ),
     Sign(Outcome.WORSE, "\N{BLACK DOWN-POINTING TRIANGLE}", "worse", "is worse", "are worse"),
     Sign(
         *(Outcome.UNCOMPARED, "\N{CIRCLED DIVISION SLASH}", "not compared"),
@@ -257,7 +260,7 @@ BOARD_TEST: Final = (
 
 def untested_models(models: Sequence[str]) -> str:
     """Return which models of a leaderboard are not tested, and why."""
-    return f"not tested, since the history has no values per query of them: {first_few(list(models), 10)}"
+    return f"not tested, because the history has no per-query values for them: {first_few(list(models), 10)}"
 
 
 def board_sizes(entry: Entry) -> str:
@@ -297,11 +300,11 @@ def sign_of_finding(finding: Finding) -> Sign:
     return sign if finding.alarm else sign._replace(words=brief_verdict(finding))
 
 
-def brief_verdict(finding: Finding) -> str:
-    """Return a verdict in few words; of a gate that waits, how many nights it needs."""
+def brief_verdict(finding: Finding, n_gates: int = 1) -> str:
+    """Return a verdict in few words, as the predicate of so many gates; of one that waits, how many nights it needs."""
     if finding.code in (Code.WAITING, Code.NOISY):
         missing = max(1, int(finding.facts["needed"]) - int(finding.facts["n"]))
-        return f"needs {counted(missing, 'more night')}"
+        return f"{'needs' if n_gates == 1 else 'need'} {counted(missing, 'more night')}"
     if finding.verdict == Outcome.INCOMPARABLE:
         return "no baseline yet" if finding.code == Code.NO_BASELINE else "not compared"
     return SIGNS[finding.verdict].words
@@ -387,13 +390,14 @@ def _waiting(finding: Finding) -> str:
         return text
     n_others = facts["n_others"]
     why = " and ".join(map(_obstacle, facts["newest"]))
-    return f"{text}; {n_others} {'other does' if n_others == 1 else 'others do'} not compare, the newest for {why}"
+    verb = "is" if n_others == 1 else "are"
+    return f"{text}; {counted(n_others, 'other run')} {verb} not comparable, the newest because of {why}"
 
 
 def _obstacle(facts: Mapping[str, Any]) -> str:
     if facts["what"] == "reused":
         near, far = (", ".join(stages) or "none" for stages in facts["stages"])
-        return f"other stages left by earlier jobs ({near}, then {far})"
+        return f"other stages reused from earlier jobs ({near}, then {far})"
     return f"{_OBSTACLES[facts['what']]} ({differences_text(facts['differences']) or 'its digest'})"
 
 
@@ -410,10 +414,10 @@ def _noisy(finding: Finding) -> str:
 def _ratio(finding: Finding) -> str:
     (change,) = finding.changes
     value, median = (value_text(change.name, each) for each in (change.candidate, change.baseline))
-    beyond = "the smallest that matters" if finding.facts["bound"] == "effect" else "the noise of these runs"
+    beyond = "the smallest change that matters" if finding.facts["bound"] == "effect" else "the noise of these runs"
     outside = "outside" if finding.verdict in (Outcome.WORSE, Outcome.BETTER) else "within"
     of = f"{change.difference:.2f} times the median {median} of {counted(change.n_units or 0, 'comparable run')}"
-    return f"{value}, {of}; {outside} {change.low:.2f} to {change.high:.2f}, {beyond}"
+    return f"{value}, {of}; {outside} the range {change.low:.2f} to {change.high:.2f} ({beyond})"
 
 
 def _tested(finding: Finding) -> str:
@@ -425,7 +429,7 @@ def _tested(finding: Finding) -> str:
         text += f"; also worse than run {facts['also']}"
     if facts.get("last") and facts["last"][1] is not None:
         verdict, run = facts["last"]
-        text += f"; {SIGNS[verdict].words} against run {run}, the last"
+        text += f"; {SIGNS[verdict].words} against run {run}, the latest run"
     return text
 
 
@@ -439,7 +443,7 @@ def _metric_text(change: Change, finding: Finding) -> str:
         runs = {BASELINE: f"run {finding.baseline}", CANDIDATE: "this run"}
         return f"{name} is missing from {' and '.join(runs[side] for side in change.missing)}"
     if change.difference is None or change.low is None or change.high is None or change.level is None:
-        no_splits = "it has no values of the same splits, two or more, in both runs"
+        no_splits = "the two runs share fewer than two splits"
         why = no_splits if change.untested is None else Untested(change.untested).words
         return f"{name} cannot be tested: {why}"
     difference = change.difference
@@ -479,13 +483,13 @@ def _line(finding: Finding) -> str:
             parts.append(f"{change.name} cannot be tested: fewer than two identities")
             continue
         moved = "falls" if change.difference < 0 else "rises"
-        by = "the order of nights" if change.test == Decider.NIGHTS else "identities"
+        by = "of the order of nights" if change.test == Decider.NIGHTS else "by identity"
         p_value = "" if change.p_value is None else f", p {p_value_text(change.p_value)}"
         interval = interval_text(change.name, change.low, change.high)
         parts.append(
             f"{change.name} {moved} by about {points(abs(change.difference))} points along the fitted line "
             f"({100 * change.level:.6g}% interval over identities {interval}; "
-            f"what decides is the test by {by}{p_value})"
+            f"decided by the test {by}{p_value})"
         )
     if "as_in" in facts or "repeats" in facts:
         rising = [change for change in finding.changes if change.verdict == Outcome.BETTER]
@@ -505,13 +509,13 @@ _REASONS: Final[Mapping[Code, Callable[[Finding], str]]] = {
     Code.DAMAGED: _recorded,
     Code.REFUSED: _recorded,
     Code.NO_VALUES: lambda _: "no gated metric has values per query",
-    Code.NO_LABELS: lambda _: "the labels of tonight are not recorded",
+    Code.NO_LABELS: lambda _: "tonight's labels are not recorded",
     Code.NO_REPORTS: lambda _: "no earlier night has a report of the same queries",
     Code.UNKNOWN: lambda finding: f"its {COSTS[finding.changes[0].name]} is not known",
     Code.EXITED: _unprepared(_exit_text),
     Code.OVERTIME: _unprepared(lambda facts: f"did not end within {duration(facts['seconds'])}"),
     Code.NOT_STARTED: _unprepared(lambda facts: f"could not be started: {facts['text']}"),
-    Code.STALE: lambda finding: f"new features are expected, and all inputs are those of run {finding.baseline}",
+    Code.STALE: lambda finding: f"new features were expected, but all inputs are those of run {finding.baseline}",
     Code.WAITING: _waiting,
     Code.NOISY: _noisy,
     Code.EQUAL: lambda finding: f"the same result as in run {finding.baseline}, to the last bit",
@@ -590,7 +594,7 @@ def _title(run: Run, counts: Mapping[Outcome, int], *, is_first: bool) -> str:
         return "no change detected"
     shown = shown or [Outcome.SAME]
     if counts[shown[0]] == n_jobs:
-        everyone = {1: "the one job", 2: "both jobs"}.get(n_jobs, f"all {jobs(n_jobs)}")
+        everyone = {1: "the only job", 2: "both jobs"}.get(n_jobs, f"all {jobs(n_jobs)}")
         return f"{everyone} {SIGNS[shown[0]].phrase(n_jobs)}"
     if len(shown) == 1:
         return f"{counts[shown[0]]:,} of {jobs(n_jobs)} {SIGNS[shown[0]].phrase(counts[shown[0]])}"
@@ -615,7 +619,7 @@ def _quiet(run: Run, earlier: Sequence[Run]) -> str:
     elif len(quiet) == 1 and (before := done_before(quiet[0], earlier)):
         features = "Features changed" if before[-1][1].input_digest != quiet[0].input_digest else ""
     detected = _detectable_text(found)
-    detected = f"Of {found[0][0].name}, {detected}" if detected else ""
+    detected = f"For {found[0][0].name}, {detected}" if detected else ""
     return " ".join(f"{part}." for part in (features, detected) if part) or unchanged
 
 
@@ -640,10 +644,11 @@ def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
     for name in (*_URGENT, Outcome.BETTER):
         found = [entry for entry in run.entries if outcome(entry) == name]
         if found:
-            others = f"(and {len(found) - 1:,} more) " if len(found) > 1 else ""
+            n_others = len(found) - 1
+            others = f" {counted(n_others, 'other job')} {SIGNS[name].phrase(n_others)}." if n_others else ""
             lasting = streak(found[0], reversed(earlier))
             text = _clause(found[0], name, earlier)
-            yield found[0].name, f"{others}{text}" + (f"; so {lasting_text(lasting)}." if lasting else ".")
+            yield found[0].name, text + (f"; this has been so {lasting_text(lasting)}." if lasting else ".") + others
 
 
 def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
@@ -659,11 +664,13 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
         return _trend_clause(entry, finding, change, earlier)
     if kind == Outcome.MOVED:
         text = "gave a different result for identical inputs and an identical job"
-        nothing = "no other tracked input, version or machine changed"
+        nothing = "no other tracked input, version or machine has changed"
     else:
-        beyond = ", more than the noise of earlier nights" if change and change.name in COSTS else ", beyond chance"
-        text = f"is {kind}{beyond if change is not None else ''}"
-        nothing = "no tracked input, version or machine changed"
+        text = f"is {kind}"
+        if change is not None:
+            is_cost = change.name in COSTS
+            text = f"is {kind}, by more than the noise of earlier nights" if is_cost else f"is significantly {kind}"
+        nothing = "no tracked input, version or machine has changed"
     common = " on common items" if finding is not None and "common" in finding.facts else ""
     text += f"{common}: {change_text(change)}" if change is not None else ""
     against = compared_with(entry, earlier)
@@ -671,8 +678,9 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
         return text
     run, before = against
     found = [cause for _, cause in causes_texts(before, entry, earlier, short=True)]
-    changed = f"changed: {first_few(found, _MOST_CAUSES)}" if found else nothing
-    return f"{text}; since run {run.number} {changed}"
+    if not found:
+        return f"{text}; {nothing} since run {run.number}"
+    return f"{text}; changed since run {run.number}: {first_few(found, _MOST_CAUSES)}"
 
 
 def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Sequence[Run]) -> str:

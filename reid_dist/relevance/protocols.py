@@ -281,7 +281,7 @@ def _refuse_unusable(protocol: Protocol) -> None:
     if protocol.query_cameras is not None and protocol.zero_for_invalid:
         raise InputError(
             f"protocol {protocol.name!r}: query_cameras leave queries out, and with invalid_query {ZERO!r} they would "
-            "count as 0; give a query set of these cameras alone"
+            "count as 0; give a query set of only these cameras"
         )
     if not _is_list_of(object, protocol.junk):
         refuse("junk", "be a list of rules, such as [[pid, camid]]")
@@ -299,8 +299,8 @@ def _refuse_rules(protocol: Protocol) -> None:
             )
         if {"item_id", f"{NOT}item_id"} & set(rule) and rule != OWN_ROW:
             raise InputError(
-                f"protocol {protocol.name!r}: item_id names a single item and occurs alone in a junk rule, [item_id], "
-                f"found {rule!r}"
+                f"protocol {protocol.name!r}: item_id names a single item and must be the only label of its junk "
+                f"rule, [item_id], found {rule!r}"
             )
         bare = [label.removeprefix(NOT) for label in rule]
         if len(set(bare)) < len(bare) or NOT + "pid" in rule or "" in bare:

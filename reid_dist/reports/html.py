@@ -143,7 +143,7 @@ def _counts(counts: Mapping[str, Any]) -> list[tuple[str, str]]:
     elsewhere = {"n_query", "n_valid", "n_invalid_by_reason"}
     return [
         (
-            _COUNTS.get(name, name),
+            _COUNTS.get(name) or words.entry_label(name),
             formatting.integer(value) if isinstance(value := counts[name], int | float) else words.scalar(value),
         )
         for name in order

@@ -183,6 +183,11 @@ def call(description: Mapping[str, Any]) -> str:
     return f"{name}({arguments})" if arguments else name
 
 
+def entry_label(name: str) -> str:
+    """Return the name of an entry of a document in words: ``n_tied_pairs`` as ``tied pairs``."""
+    return ".".join(part.removeprefix("n_") for part in name.split(".")).replace("_", " ")
+
+
 def flatten(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield ``(name, text)`` of a nested mapping, in its order; nested names are joined by dots."""
     for path, value in leaves(values):

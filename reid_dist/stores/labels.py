@@ -123,8 +123,8 @@ def _exact(array: NDArray[Any], name: str, significant_bits: int | None = None) 
         row = int(beyond.argmax())
         kind = {_BFLOAT16_BITS: BFLOAT16}.get(bits, array.dtype.name)
         raise InputError(
-            f"{name}: row {row} holds {int(wide[row])} as {kind}, which is exact for whole numbers up to {2**bits:,} "
-            "alone; write labels as int64 or as text where they come from"
+            f"{name}: row {row} holds {int(wide[row])} as {kind}, which is exact only for whole numbers up to "
+            f"{2**bits:,}; write labels as int64 or as text where they come from"
         )
     return wide.astype(np.int64) if (finite & (wide == np.floor(wide))).all() else array
 
@@ -538,7 +538,7 @@ def labels_of_rows(
     named = [[name for name in each._labels if name not in NUMBERED.values()] for each in sets]
     for each, names in zip(sets, named, strict=True):
         if other := sorted(set(names) ^ set(named[0])):
-            raise InputError(f"{', '.join(other)} are in one of {sets[0].uri} and {each.uri} alone; give both the same")
+            raise InputError(f"{', '.join(other)} are in only one of {sets[0].uri} and {each.uri}; give both the same")
     numbered: Labels = {}
     for name, texts in NUMBERED.items():
         if keeps_numbers and texts in sets[0]._labels:

@@ -290,7 +290,7 @@ class Manifest:
         """
         if entry.get("shard_rows") is not None:
             raise StoreError(
-                f"{uri} keeps several chunks in one file (shards), which earlier releases alone read; ingest the "
+                f"{uri} keeps several chunks in one file (shards), which only earlier releases read; ingest the "
                 "source again"
             )
         try:

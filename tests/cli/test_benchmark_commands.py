@@ -24,7 +24,7 @@ def test_the_command_and_a_pipeline_take_a_list(reid_dist, stores, threads, tmp_
     assert SplitReport.load(tmp_path / "out").result_digest == expected.result_digest
     again = reid_dist(*words, "--resume", "--json")
     assert json.loads(again.out)["result_digest"] == expected.result_digest
-    reid_dist(*words, "--resume", "--rows", other).assert_refused("holds other splits (draw differ)")
+    reid_dist(*words, "--resume", "--rows", other).assert_refused("holds other splits (different draw)")
     (tmp_path / "job.yaml").write_text(
         f"query: {sides[0]}\ngallery: {sides[1]}\nmetrics: [mAP]\nsplits:\n  rows: {path}\n"
     )
@@ -43,7 +43,7 @@ def test_benchmarks_by_name(reid_dist, stores, threads, tmp_path: Path) -> None:
     assert json.loads(again.out)["result_digest"] == expected.result_digest
     assert json.loads(again.out)["benchmark"] == expected.benchmark
     reid_dist(*words[:-4], "--benchmark", "dukemtmc", *words[-2:], "--resume").assert_refused(
-        "holds the report of another job (benchmark differ)"
+        "holds the report of another job (different benchmark)"
     )
     drawn = reid_dist("evaluate", *stores, *sides, "--benchmark", "llcm")
     assert drawn.code == 0, drawn.err

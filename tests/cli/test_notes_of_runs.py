@@ -23,7 +23,7 @@ def test_one_file_twice_is_led_to_same_set(reid_dist, shared_data, threads, tmp_
     output = tmp_path / "out"
     done = reid_dist("evaluate", source, source, "--protocol", "no_cameras", "--cluster", threads, "--output", output)
     assert done.code == 0
-    words = "queries match themselves: the own row of 500 of 500 valid queries"
+    words = "queries match themselves: for 500 of 500 valid queries"
     assert words in joined(done.out)
     assert words in (output / "report.html").read_text()
     (note,) = json.loads((output / "report.json").read_text())["notes"]

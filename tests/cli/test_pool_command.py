@@ -117,7 +117,7 @@ def test_a_broken_run_is_resumed(reid_dist, short_blocks, frames, threads, tmp_p
     assert not target.exists()
     assert len([*left.glob("workspace/pooled-*/rows-*.npz")]) >= 2
     reid_dist(*words).assert_refused(f"{target} is unfinished", "--resume to continue", "--overwrite")
-    reid_dist(*words, "--resume", "--method", "max").assert_refused("unfinished run of another job (method differ)")
+    reid_dist(*words, "--resume", "--method", "max").assert_refused("unfinished run of another job (different method)")
     done = reid_dist(*words, "--resume")
     assert done.code == 0, done.err
     assert done.out.replace("pooled.zarr", "whole.zarr") == whole.out
@@ -147,7 +147,7 @@ def test_a_finished_store_is_kept_and_another_one_is_refused(reid_dist, frames, 
         (("--drop-camids",), "camids"),
     ):
         reid_dist(*words, *more).assert_refused(
-            f"{target} holds another store ({name} differ); choose another --output"
+            f"{target} holds another store (different {name}); choose another --output"
         )
     reid_dist("pool", frames, "--output", frames, "--resume").assert_refused(f"{frames} holds another store")
     assert {path: path.stat().st_mtime_ns for path in target.rglob("*")} == files

@@ -30,7 +30,7 @@ def test_report_and_dashboard(reid_dist, stores, watched: Path, tmp_path: Path) 
     (link,) = (line for line in done.err.splitlines() if line.startswith("dashboard: "))
     assert re.fullmatch(r"dashboard: http://127\.0\.0\.1:\d+/status", link)
     (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
-    assert "every user of its machine at least, can read" in warning
+    assert "at least every user of its machine, can read" in warning
     text = page.read_text()
     assert "sweep" in text
     assert "PRIVATE KEY" not in text

@@ -111,5 +111,5 @@ def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) 
         (("--metric", "mAP"), "metrics"),
         (("--max-rank", 20), "max_rank"),
     ):
-        reid_dist(*words, *more).assert_refused(f"holds other splits ({differs} differ); choose another --output")
+        reid_dist(*words, *more).assert_refused(f"holds other splits (different {differs}); choose another --output")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["splits.html", "splits.json"]

@@ -92,7 +92,7 @@ def test_parameters_of_many_digits(reid_dist, stores, tmp_path, threads) -> None
     assert OperatingPoints.load(tmp_path / "points").result_digest == expected.result_digest
     assert reid_dist(*evaluated, "--expand", expand, "--resume").code == 0
     other = reid_dist(*evaluated, "--expand", "alpha_qe(k=3,alpha=1.2345671)", "--resume")
-    other.assert_refused("holds the report of another job (expand differ)")
+    other.assert_refused("holds the report of another job (different expand)")
 
 
 def test_options_of_a_run_that_points_do_not_depend_on(reid_dist, stores, tmp_path, threads) -> None:

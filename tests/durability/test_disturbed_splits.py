@@ -50,7 +50,7 @@ def test_killed_splits_go_on_where_they_were(tmp_path: Path) -> None:
         assert "not empty" in refused.error(2)
     other = (*_WORDS, "--repeats", N_SPLITS - 1, "--output", "out", "--resume")
     with command(tmp_path, *other) as refused:
-        assert "unfinished run of another job (draw differ)" in refused.error(2)
+        assert "unfinished run of another job (different draw)" in refused.error(2)
 
     with command(tmp_path, *words, "--output", "out", "--resume", program=_PROGRAM) as resumed:
         shown = resumed.report()

@@ -56,7 +56,7 @@ def test_a_sweep_whose_workers_and_scheduler_are_killed(processes: Processes, tm
     assert "--resume" in error
     processes.start(preload=slow_module(tmp_path, 0.01))
     with command(tmp_path, *_WORDS, "out", "--resume", "--set", "sweep.k=0:2") as other:
-        assert "unfinished run of another job (parameters differ)" in other.error(2)
+        assert "unfinished run of another job (different parameters)" in other.error(2)
     with command(tmp_path, *_WORDS, "out", "--resume") as resumed:
         assert resumed.report()["result_digest"] == expected
     # Only what was not done yet; points that were found are reported as well, or not at all.

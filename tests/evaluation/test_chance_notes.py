@@ -150,6 +150,9 @@ def test_similarities_are_better_reversed():
     (note,) = chance_notes(wrong)
     found = {"result": wrong.metrics["mAP"], "reversed": right.metrics["mAP"], "given": True}
     assert (note.code, note.severity, note.values) == ("reversed_order", "warning", pytest.approx(found))
+    block = DistanceBlock.from_array(1 - similarity, similarity=True)
+    (note,) = chance_notes(evaluate_distances(block, *sides, **QUICK))
+    assert note.values == pytest.approx({**found, "similarity": True})
     (note,) = chance_notes(evaluated([-near, pids, cameras], [far, far_pids, far_cameras]))
     assert (note.code, note.values["given"]) == ("reversed_order", False)
 

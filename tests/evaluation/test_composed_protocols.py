@@ -343,7 +343,7 @@ def test_protocols_by_lists_can_be_changed():
     [
         ({"junk": [["camid"], ["clothes"]]}, "one rule of a single label can hide whole cameras"),
         ({"junk": [["camid", "clothes"]]}, r"found \('camid', 'clothes'\)"),
-        ({"junk": [["pid", "item_id"]]}, "item_id names a single item and occurs alone"),
+        ({"junk": [["pid", "item_id"]]}, "item_id names a single item and must be the only label"),
         ({"junk": [["!pid", "camid"]]}, r"such as \[pid, !clothes\], found \('!pid'"),
         ({"junk": [["pid", "clothes", "!clothes"]]}, "a junk rule names each label once"),
         ({"junk": [["pid", "!"]]}, "a junk rule names each label once, and after ! a camid or a label column"),
@@ -359,7 +359,7 @@ def test_protocols_by_lists_can_be_changed():
         ({"gallery_cameras": 3}, "gallery_cameras must list whole numbers, found 3"),
         ({"junk_pid": "-1"}, "junk_pid must be a whole number, a list of these, or None"),
         ({"invalid_query": "zero"}, "invalid_query must be one of left out, counts as 0, found 'zero'"),
-        ({"query_cameras": [1], "invalid_query": "counts as 0"}, "give a query set of these cameras alone"),
+        ({"query_cameras": [1], "invalid_query": "counts as 0"}, "give a query set of only these cameras"),
         ({"cmc_family": "cmc"}, "cmc_family must be one of CMC, CMC_allshots, CMC_single_shot, found 'cmc'"),
         ({"ap_family": "AP"}, "ap_family must be one of mAP, mAP_trapezoid, found 'AP'"),
         ({"reported": "P@1"}, "reported must be a list of names"),

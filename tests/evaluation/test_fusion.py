@@ -227,13 +227,13 @@ def test_commands_and_pipelines_fuse(reid_dist, stored: Path, tmp_path: Path) ->
         "evaluate", own, own, "--fuse", f"{other}:0.5", "--cluster", threads, "--output", tmp_path / "run", "--resume"
     )
     assert refused.code == 2
-    assert "query, gallery differ" in refused.err
+    assert "different query, gallery" in refused.err
     swept = ("sweep", own, own, "--fuse", other, "--weight", "0,0.4", "--cluster", threads, "--output", tmp_path / "s")
     done = reid_dist(*swept)
     assert done.code == 0, done.err
     assert reid_dist(*swept, "--resume").out == done.out
     changed = reid_dist(*swept[:4], stored / "2", *swept[5:], "--resume")
-    assert "method differ" in changed.err
+    assert "different method" in changed.err
     planned = reid_dist("plan", job, "--gflops", "50", "--set", "query=" + str(own / "query.zarr"), "--set",
                         "gallery=" + str(own / "gallery.zarr"))  # fmt: skip
     assert f"31 x {DIMS[0] + DIMS[1]}" in planned.out

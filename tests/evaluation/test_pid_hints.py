@@ -11,7 +11,7 @@ from reid_dist import FeatureSet, evaluate, ingest
 from reid_dist.errors import InputError
 
 _QUERY, _GALLERY = np.arange(20) % 10 + 1, np.arange(60) % 10 + 1
-_GENERAL = "check that both sets are of one split and number their identities alike"
+_GENERAL = "check that both sets belong to the same split and use the same identity numbers"
 
 
 def _sets(query, gallery, paths=None):

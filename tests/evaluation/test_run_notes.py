@@ -490,7 +490,7 @@ def test_notes_of_stages_reach_report_and_console(tmp_path):
     several = [side(n, lambda n: np.where(np.arange(n) < 5, 7, np.arange(n) % 2)) for n in (40, 300)]
     one = [side(n, lambda n: np.ones(n, int)) for n in (40, 120)]
     few = "normalised with all gallery rows, as too few are of their camera: cameras 7"
-    alone = "all items are of one camera: the graph across cameras links each item with itself alone"
+    alone = "all items are of one camera: the graph across cameras links each item only with itself"
     for sets, options, note in (
         (several, {"expand": "camera_norm"}, few),
         (several, {"expand": "camera_norm+aqe(k=2)"}, few),

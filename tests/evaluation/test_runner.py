@@ -65,7 +65,7 @@ def test_a_finished_report_is_returned_and_another_job_is_refused(job: PipelineJ
     assert kept.to_json() == report.to_json()
     assert remarks == [f"{to.output} is finished and keeps its name 'first'"]
     other = job.model_copy(update={"max_rank": 7})
-    with pytest.raises(InputError, match=r"holds the report of another job \(max_rank differ\)"):
+    with pytest.raises(InputError, match=r"holds the report of another job \(different max_rank\)"):
         again(lambda: prepared(other))
 
 
@@ -87,7 +87,7 @@ def test_the_spec_is_stored_with_the_result_to_the_last_bit(job: PipelineJob, tm
         return job.model_copy(update={"expand": f"alpha_qe(k=2,alpha={value!r})"})
 
     assert again(lambda: replace(prepared(with_alpha(alpha)), compute=no_work)).to_json() == report.to_json()
-    with pytest.raises(InputError, match=r"\(expand differ\)"):
+    with pytest.raises(InputError, match=r"\(different expand\)"):
         again(lambda: prepared(with_alpha(math.nextafter(alpha, 2))))
     document = {name: value for name, value in report.to_dict().items() if name != "spec"}
     (tmp_path / "out" / "report.json").write_text(json.dumps(with_digest(document)))
@@ -163,7 +163,7 @@ def test_an_unfinished_run_of_another_job_is_refused(job: PipelineJob, tmp_path:
     with pytest.raises(RunFailedError):
         resumed(pictured)
     for other, words in ((listed, "pictures"), (pictured.model_copy(update={"topk": 4}), "topk")):
-        with pytest.raises(InputError, match=rf"an unfinished run of another job \({words} differ\)"):
+        with pytest.raises(InputError, match=rf"an unfinished run of another job \(different {words}\)"):
             resumed(other)
     with pytest.raises(RunFailedError):
         resumed(pictured)

@@ -66,7 +66,7 @@ def test_appended_rows_leave_a_frozen_prefix_that_is_compared(tmp_path: Path) ->
     assert f"{n - 40:,} of {n:,} gallery rows" in finding_text(found)
     # The headline has the values of common items, which the line of the job does not.
     first = headline(run, [before])
-    assert "is worse, beyond chance on common items: mAP" in first.sentence
+    assert "is significantly worse on common items: mAP" in first.sentence
     assert first.quiet == ""
     # What lost most is named by the files of tonight's rows.
     change = change_of_map(run.entries[0])

@@ -156,7 +156,8 @@ def words() -> Iterator[str]:
     same, new, slow = nights.entry(), nights.new_entry(0), nights.slow_entry(1)
     unlike = nights.uncompared_entry(0, baseline=1)
     for several in ([new, new], [same, slow, slow], [same, nights.better_entry(1, baseline=1)], [new, unlike]):
-        yield f"several: {headline(nights.run(1, several), [nights.run(0, [same])]).title}"
+        found = headline(nights.run(1, several), [nights.run(0, [same])])
+        yield f"several: {found.title}. {found.sentence}"
     everyday = [nights.run(night, [nights.undecided_entry(night, baseline=night)]) for night in range(5)]
     yield f"everyday: {headline(everyday[-1], everyday[:-1]).sentence}"
     quiet = headline(nights.run(1, [same] * 3))

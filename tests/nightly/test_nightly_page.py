@@ -44,7 +44,7 @@ def body(page: Page) -> str:
 
 def lines(page: Page) -> list[str]:
     """The line of every job, in the order of the page."""
-    return [text for attributes, text in page.all("summary") if "digests of tonight" not in text]
+    return [text for attributes, text in page.all("summary") if "machine and digests" not in text]
 
 
 def section(page: Page, name: str) -> str:
@@ -256,7 +256,7 @@ def test_removed_jobs_are_listed() -> None:
     page = Page(render_nights([before, tonight]))
     (sheet,) = page.all("div", "skips")
     assert sheet[1] == f"No longer in the suite {gone} last in run 1 <b>/set/plain last in run 1"
-    assert page.all("h1")[0][1] == "= The one job is the same as before"
+    assert page.all("h1")[0][1] == "= The only job is the same as before"
     changed = Page(render_nights([before, dataclasses.replace(tonight, planned=before.planned)]))
     assert "No longer in the suite" not in body(changed)
 

@@ -77,7 +77,7 @@ def test_the_verdict_follows_its_schema(runs: list[Run]) -> None:
     assert (change["name"], change["verdict"], change["difference"]) == ("mAP", "worse", -0.0183)
     assert change["lost"][4] == {"row": 124, "pid": 104, "camid": None, "baseline": 0.9, "candidate": 0.02}
     assert worse["digests"]["inputs"] == runs[-1].entries[0].input_digest
-    assert "since run 23 changed" in document["summary"]
+    assert "changed since run 23: features" in document["summary"]
     assert document["entries"][4]["reason"].startswith("store /features/vit_b")
 
 
@@ -158,7 +158,7 @@ def test_removed_jobs_are_listed() -> None:
     document = as_read(verdict_document(tonight, [before]))
     jsonschema.validate(document, DOCUMENT)
     assert document["removed"] == [{"name": name, "last_run": before.number} for name in gone]
-    assert (document["exit_code"], document["headline"]) == (0, "The one job is the same as before")
+    assert (document["exit_code"], document["headline"]) == (0, "The only job is the same as before")
     items = inside(parsed(summary_markdown(tonight, [before])), "list_item")
     lines = [shown(token) for item in items for token in item if token.type == "inline"]
     assert lines[1] == f"{gone[0]}: no longer in the suite (last in run {before.number})"

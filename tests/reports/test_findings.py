@@ -77,7 +77,8 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     ]
     + [{**CHANCE, "metric": "CMC@10", "in_order": None, "cause": "features"}],
     "tied_pairs": [{"n": 4, "n_pairs": 6}],
-    "reversed_order": [{"result": 0.01, "reversed": 0.6512, "given": given} for given in (True, False)],
+    "reversed_order": [{"result": 0.01, "reversed": 0.6512, "given": given} for given in (True, False)]
+    + [{"result": 0.01, "reversed": 0.6512, "given": True, "similarity": True}],
     "few_valid_queries": [
         {"n_valid": 1, "n_query": 100, "at_zero": False},
         {"n_valid": 1700, "n_query": 3368, "at_zero": True},

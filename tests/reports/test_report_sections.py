@@ -281,9 +281,19 @@ def test_parameters_are_not_repeated(make_report: Callable[..., Report]) -> None
         assert part.count(words) == 1
 
 
+def test_entries_of_other_versions_have_names_in_words(make_report: Callable[..., Report]) -> None:
+    plain = make_report(n_query=5, n_invalid=0)
+    other = {"counts": plain.counts | {"n_odd_rows": 7}, "ties": plain.ties | {"n_odd_pairs": 8}}
+    text = Page(dataclasses.replace(plain, **other).to_html()).text
+    for name in ("odd_rows", "odd_pairs"):
+        assert name.replace("_", " ") in text
+        assert name not in text
+        assert f"n {name.replace('_', ' ')}" not in text
+
+
 def test_advice_for_lists_differs_from_advice_for_labels(make_report: Callable[..., Report]) -> None:
     plain = make_report(n_query=50, n_invalid=5)
     assert "both use the same identity numbers" in plain.to_html()
     listed = dataclasses.replace(plain, protocol={"name": "oxford", "ground_truth": {"entries": {"good": 3}}})
     assert "The ground truth lists no relevant row" in listed.to_html()
-    assert "number their identities alike" not in listed.to_html()
+    assert "use the same identity numbers" not in listed.to_html()

@@ -254,7 +254,7 @@ class TestOpenRefuses:
         entry = {**group.attrs["reid_dist"], "shard_rows": 6}
         del entry["manifest_digest"]
         group.attrs["reid_dist"] = {**entry, "manifest_digest": digest_json(entry)}
-        with pytest.raises(StoreError, match=r"shards.*earlier releases alone read; ingest the source again$"):
+        with pytest.raises(StoreError, match=r"shards.*only earlier releases read; ingest the source again$"):
             FeatureSet.open(tmp_path / "a.zarr")
 
 

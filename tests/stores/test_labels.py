@@ -107,7 +107,7 @@ def test_a_float_is_a_label_as_far_as_it_tells_whole_numbers_apart(kind: str, la
     assert labelled_by([-most, 1 - most, 2]).tolist() == [-most, 1 - most, 2]
     name = "clothes" if label == "columns" else label
     with pytest.raises(
-        InputError, match=f"{name}: row 1 holds {most + 2} as {kind}, .* up to {most:,} .*int64 or as te"
+        InputError, match=f"{name}: row 1 holds {most + 2} as {kind}, .* up to {most:,}; .*int64 or as te"
     ):
         labelled_by([1, most + 2, 2])
 

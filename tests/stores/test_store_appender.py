@@ -207,9 +207,9 @@ PLAIN = {"features": np.full((3, 2), 2, np.float32), "pids": [1, 2, 3], "camids"
     [
         ({}, {"features": np.ones((3, 4), np.float32)}, "has 4 features per row, and .* has 2"),
         ({"features": np.full((3, 2), 2, np.float16)}, {}, "is float32, and .* keeps float16; .*--dtype float16"),
-        ({}, {"camids": None}, "camids are in one of .*a.zarr and .*b.zarr alone"),
-        ({}, {"columns": {"clothes": [1, 2, 3]}}, "columns/clothes are in one of"),
-        ({}, {"image_paths": ["a", "b", "c"]}, "image_paths are in one of"),
+        ({}, {"camids": None}, "camids are in only one of .*a.zarr and .*b.zarr"),
+        ({}, {"columns": {"clothes": [1, 2, 3]}}, "columns/clothes are in only one of"),
+        ({}, {"image_paths": ["a", "b", "c"]}, "image_paths are in only one of"),
         ({}, {"item_ids": ["a", "b", "c"]}, "item_ids are numbers in .*a.zarr and text in .*b.zarr"),
         ({"features": UNIT.repeat(3, 0)}, {"features": [[0, 1], [3, 4], [0, 2]]},
          r"all of the last rows of .* have length 1, and of .* 2 rows \(first: 1, 2\) do not: row 1 has length 5;"),

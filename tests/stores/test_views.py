@@ -158,7 +158,7 @@ def test_float16_among_float32_is_widened() -> None:
         (lambda a, b: a.filter([0, 3]), "300 true or false values.*not int64"),
         (lambda a, b: FeatureSet.concat([]), "no set to concatenate"),
         (lambda a, b: FeatureSet.concat([a, FeatureSet.from_arrays(np.ones((2, 3)), [1, 2])]), "7 features and .* 3"),
-        (lambda a, b: FeatureSet.concat([a, b]).labels, "camids, image_paths, item_ids are in one of"),
+        (lambda a, b: FeatureSet.concat([a, b]).labels, "camids, image_paths, item_ids are in only one of"),
     ],
 )
 def test_mistakes(arrays: Arrays, make: Any, message: str) -> None:

@@ -286,7 +286,7 @@ BENCHMARKS.register(
         other_of="veri776",
         summary="VeRi-776, image to track: tracks rank at their nearest kept image; needs the label tracklet of the "
         "gallery, from test_track.txt",
-        source="Liu et al., ECCV 2016 (paper; its authors' code, JDAI-CV/VeRidataset, has image-to-image search alone)",
+        source="Liu et al., ECCV 2016 (paper; its authors' code, JDAI-CV/VeRidataset, has only image-to-image search)",
         protocol=compose_protocol(
             "veri776_image_to_track", base=_MARKET1501, source="Liu et al., ECCV 2016", collapse="tracklet"
         ),
@@ -365,8 +365,8 @@ BENCHMARKS.register(
 BENCHMARKS.register(
     Benchmark(
         name="gldv2_recognition",
-        summary="Google Landmarks v2, recognition by the nearest image: GAP over all queries; one without a landmark "
-        "has a pid of its own",
+        summary="Google Landmarks v2, recognition by the nearest image: GAP over all queries; a query without a "
+        "landmark has a pid of its own",
         source=f"{_LANDMARKS} (GlobalAveragePrecision, Top1Accuracy)",
         protocol=_NO_CAMERAS,
         metrics=("GAP", "CMC@1"),
@@ -429,7 +429,7 @@ BENCHMARKS.register(
     Benchmark(
         name="wildlife_open",
         summary="animals, some of them not in the database: balanced accuracy on known and on unknown individuals at a "
-        "distance of one's choice (BAKS@T=x, BAUS@T=x)",
+        "distance threshold of your choice (BAKS@T=x, BAUS@T=x)",
         source="WildlifeDatasets/wildlife-datasets wildlife_datasets/metrics/metrics.py (BAKS, BAUS)",
         protocol=_NO_CAMERAS,
         layout="wildlife",

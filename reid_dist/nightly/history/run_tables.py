@@ -11,7 +11,7 @@ from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.metric import headline_metrics, reported_name
 from reid_dist.nightly import wording
 from reid_dist.nightly.history.export import COLUMNS, to_document, to_rows
-from reid_dist.nightly.history.history_values import FINISHED, Entry, Outcome, Run, State, run_state
+from reid_dist.nightly.history.history_values import FINISHED, Entry, Finding, Outcome, Run, State, run_state
 from reid_dist.nightly.night_tables import bare_estimate, estimate_cell
 from reid_dist.nightly.outcomes import Streak
 from reid_dist.reports.documents import Result
@@ -155,10 +155,13 @@ def entry_verdict(entry: Entry) -> str:
     """Return the verdicts of an entry as ``accuracy worse; speed, memory same``."""
     if entry.state != State.DONE:
         return f"{entry.state}: {entry.reason}"
-    by_verdict: dict[str, list[str]] = {}
+    by_verdict: dict[str, list[Finding]] = {}
     for finding in entry.findings:
-        by_verdict.setdefault(wording.brief_verdict(finding), []).append(finding.gate)
-    words = [f"{', '.join(gates)} {verdict}" for verdict, gates in by_verdict.items()]
+        by_verdict.setdefault(wording.brief_verdict(finding), []).append(finding)
+    words = [
+        f"{', '.join(each.gate for each in found)} {wording.brief_verdict(found[0], len(found))}"
+        for found in by_verdict.values()
+    ]
     if len(by_verdict) == 1:
         words = list(by_verdict)
     words += [wording.SIGNS[Outcome.MOVED].words] if entry.alarm else []

@@ -16,8 +16,6 @@ _LABELS = {
     "ap_family": "AP family",
     "uri": "URI",
     "cpu": "CPU",
-    "n_tied_positives": "tied positives",
-    "n_tied_pairs": "tied pairs",
     "ground_truth.n_query": "ground truth: queries",
     "ground_truth.n_gallery": "ground truth: gallery rows",
 }
@@ -60,7 +58,7 @@ def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
     """Return a description as rows of a name and a text; one that has no names is one row."""
     if not isinstance(values, Mapping):
         return [("given", words.scalar(values))]
-    return [(_LABELS.get(name, name.replace("_", " ")), text) for name, text in words.flatten(values)]
+    return [(_LABELS.get(name) or words.entry_label(name), text) for name, text in words.flatten(values)]
 
 
 def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:

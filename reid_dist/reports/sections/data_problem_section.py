@@ -59,8 +59,8 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
                 ]
                 for each in suspects
             ],
-            "A row that is far from its own identity (own distance: the median of its relevant pairs), and near to a "
-            f"row of another one, which is beside it: perhaps a wrong label, or a look-alike. {_EVIDENCE}",
+            "A row that is far from its own identity (own distance: the median of its relevant pairs), and near a row "
+            f"of another identity, shown next to it: perhaps a wrong label, or a look-alike. {_EVIDENCE}",
         )
     if problems["duplicates"]:
         yield _table(
@@ -72,7 +72,7 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
                 for each in problems["duplicates"]
             ],
             "A query and a kept gallery item with equal features, or nearly so: perhaps one picture in both sets. A "
-            "relevant one makes the query easy, another one has a wrong label.",
+            "relevant duplicate makes its query easy; any other duplicate suggests a wrong label.",
         )
     if problems["cameras"]:
         yield Table(

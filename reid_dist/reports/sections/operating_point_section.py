@@ -224,7 +224,10 @@ def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogra
     ends = {key: _ends(entry["intervals"]["probability"], len(starts)) for key, entry in priors.items()}
     title = f"Probability that {'a pair' if name == 'pairs' else 'a top match'} is a match"
     shaded = " Shaded: intervals." if _any(ends) else ""
-    caption = f"At its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
+    caption = (
+        "Match probability at each distance: a non-increasing step function, fitted by isotonic regression, for each "
+        f"share of matches (prior).{shaded}"
+    )
     end = _end(histogram.edges, sum(histogram.counts.values()))
     return Figure(_probability_chart(title, starts, end, values, ends), caption)
 

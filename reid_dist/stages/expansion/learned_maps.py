@@ -217,8 +217,8 @@ def _axes(centred: Float64, n_rows: int, step: Whitening) -> Float64:
     rank = int(np.count_nonzero(variance > _LEAST_VARIANCE * variance[-1]))
     if n_axes > rank:
         raise InputError(
-            f"{step.name} projects on {n_axes} axes, and the {n_rows} rows that they are learned from vary along "
-            f"{rank} alone; use {step.name}(dim={max(1, rank)}) or less, or learn from more rows"
+            f"{step.name} projects on {n_axes} axes, and the {n_rows} rows that they are learned from vary only "
+            f"along {rank}; use {step.name}(dim={max(1, rank)}) or less, or learn from more rows"
         )
     return np.ascontiguousarray((axis[::-1][:n_axes] / np.sqrt(variance[::-1][:n_axes])[:, None]).T)
 

@@ -227,7 +227,7 @@ def convolve_sets(
         cameras = np.unique(np.concatenate(joint_labels("camid", both)))
         apart = UNKNOWN_CAMERA if UNKNOWN_CAMERA in cameras else None
         if len(cameras) == 1 and apart is None:
-            notes = ("all items are of one camera: the graph across cameras links each item with itself alone",)
+            notes = ("all items are of one camera: the graph across cameras links each item only with itself",)
     rules = () if apart is None else (UNKNOWN_APART,)
 
     def weighted() -> tuple[_Weighted, ...]:

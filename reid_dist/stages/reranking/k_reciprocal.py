@@ -305,7 +305,7 @@ def parse_k_reciprocal(spec: str | KReciprocal, where: str) -> KReciprocal:
     """Parse a re-ranking for a function, named `where`, that takes no other one."""
     found = parse_rerank(spec)
     if not isinstance(found, KReciprocal):
-        raise InputError(f"{where} takes k_reciprocal alone, found {found.name}; evaluate takes every re-ranking")
+        raise InputError(f"{where} takes only k_reciprocal, found {found.name}; evaluate takes every re-ranking")
     return found
 
 

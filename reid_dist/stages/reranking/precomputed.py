@@ -96,7 +96,7 @@ def rerank_blocks(
     spec, measure = parse_k_reciprocal(rerank, "rerank_blocks"), DISTANCES.get(distance)
     if spec.mode != "transductive":
         raise InputError(
-            "distances that are given are re-ranked with mode=transductive alone; the inductive mode takes features "
+            "given distances can be re-ranked only with mode=transductive; the inductive mode takes features "
             "(evaluate, reranked_distances)"
         )
     items = _GivenItems.of(query_gallery, query_query, gallery_gallery)

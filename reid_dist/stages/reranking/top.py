@@ -61,7 +61,7 @@ class Top(Reranking):
     """
 
     name: ClassVar[str] = "top"
-    summary: ClassVar[str] = "another re-ranking of each query's m nearest gallery items alone; the rest in plain order"
+    summary: ClassVar[str] = "re-ranks only the m nearest gallery items of each query; the rest keep their plain order"
     source: ClassVar[str] = (
         "short lists as Philbin et al., Object retrieval with large vocabularies and fast spatial matching, CVPR 2007, "
         "verify them"

@@ -364,7 +364,8 @@ def _flat(names: tuple[str, ...]) -> str:
 FORMATS.register(
     Format(
         "hdf5",
-        "HDF5 with rows first, whatever its name; groups are prefixes (query/features)",
+        "HDF5 with one row per item along the first axis, recognised by content, not by suffix; "
+        "groups are prefixes (query/features)",
         "The HDF Group",
         (".h5", ".hdf5", ".hdf", ".he5"),
         open_hdf5,

@@ -101,13 +101,13 @@ def _refuse_others(uri: Path, files: Sequence[Path]) -> None:
     if (other := formats.get(None)) is not None:
         what = "a folder" if other.is_dir() else "of no known format"
         raise InputError(
-            f"{uri} holds {other.name}, which is {what}; give a glob of the shards alone, such as "
+            f"{uri} holds {other.name}, which is {what}; give a glob of only the shards, such as "
             f"{(uri if uri.is_dir() else other.parent) / '*.npz'}"
         )
     if len(formats) > 1:
         found = ", ".join(f"{path.name} ({name})" for name, path in formats.items())
         raise InputError(
-            f"{uri} mixes formats: {found}; give a glob of the shards alone, such as "
+            f"{uri} mixes formats: {found}; give a glob of only the shards, such as "
             f"{files[0].parent / f'*{files[0].suffix}'}"
         )
 

@@ -83,7 +83,7 @@ def test_resume_gives_the_report_of_this_job_alone(reid_dist, finished, data, na
 )
 def test_resume_names_the_differences(reid_dist, finished, data, name, other, parts):
     done = reid_dist("evaluate", *words_of(other, data, finished(name)), "--resume")
-    assert f"({parts} differ)" in done.err
+    assert f"(different {parts})" in done.err
 
 
 @pytest.mark.parametrize("words", [["--chunk-rows", "13"], ["--gallery-order", "stored"]])
@@ -108,7 +108,7 @@ def test_resume_notices_other_content_under_the_same_name(run, data, tmp_path):
     index[0, [0, 1]] = index[0, [1, 0]]
     np.savez(tmp_path / "lists.npz", index=index)
     for words, name in zip(jobs, ("distances", "lists"), strict=True):
-        assert f"({name} differ)" in run(*words, "--output", tmp_path / name, "--resume").err
+        assert f"(different {name})" in run(*words, "--output", tmp_path / name, "--resume").err
     sides = ["gallery.zarr", "gallery.zarr"]
     done = run("--output", tmp_path / "distances", "--resume", sides=sides)
     assert "query, gallery" in done.err

@@ -79,7 +79,7 @@ def test_one_camera(tmp_path):
     near, _ = expanded(*one, "gcr(k1=5,rounds=1)", tmp_path)
     same = [np.full(len(rows), 4) for rows in (query, gallery)]
     assert_close(features_of(near), oracle.gcr(query, gallery, same, k1=5, rounds=1)[0])
-    assert near.notes[-1] == "all items are of one camera: the graph across cameras links each item with itself alone"
+    assert near.notes[-1] == "all items are of one camera: the graph across cameras links each item only with itself"
 
 
 @pytest.mark.parametrize("all_unknown", [False, True])

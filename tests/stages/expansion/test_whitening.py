@@ -52,7 +52,7 @@ def test_whitened_rows_are_averaged_after_it(tmp_path):
 
 def test_rows_that_vary_along_few_axes(tmp_path):
     query, gallery = arrays(n_gallery=6)
-    with pytest.raises(InputError, match=r"the 6 rows .* vary along 5 alone; use whiten\(dim=5\) or less"):
+    with pytest.raises(InputError, match=r"the 6 rows .* vary only along 5; use whiten\(dim=5\) or less"):
         expanded(bare(query), bare(gallery), "whiten(dim=6)", tmp_path / "a")
     expanded(bare(query), bare(gallery), "whiten(dim=5)", tmp_path / "b")
 

@@ -133,7 +133,7 @@ def test_what_is_refused():
     negative = refusal(blocks=with_value(2, -1e-7))
     assert "gallery_gallery holds -1e-07 at row 1, column 2" in negative
     assert "numpy.maximum(block, 0)" in negative
-    assert "mode=transductive alone" in refusal(rerank="k_reciprocal(mode=inductive)")
+    assert "only with mode=transductive" in refusal(rerank="k_reciprocal(mode=inductive)")
     assert "did you mean 'cosine'" in refusal(UnknownNameError, distance="cosin")
 
 

@@ -258,7 +258,7 @@ def test_what_does_not_go_together():
             InputError, match=rf"^{spec[:3]} is defined by cosine similarities, found the distance 'euclid"
         ):
             evaluate(query, gallery, rerank=spec, distance="euclidean")
-        with pytest.raises(InputError, match=rf"^rerank_blocks takes k_reciprocal alone, found {spec[:3]}"):
+        with pytest.raises(InputError, match=rf"^rerank_blocks takes only k_reciprocal, found {spec[:3]}"):
             rerank_blocks(np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), rerank=spec)
 
 
