@@ -129,9 +129,12 @@ def test_a_pattern_that_never_ends_is_refused(
 def test_a_search_that_is_killed_is_reported(tmp_path: Path) -> None:
     layout = layout_of_pattern("(?P<pid>[0-9]+)")
     ended = pytest.raises(RunFailedError, match=r"the process that searched .* has ended")
+    # Those of earlier tests may still be ending.
+    before = psutil.Process().children()
     with ended, image_names.searching(layout) as search:
         assert search(0, ["a/17.jpg", "b", "c/3"]) == [("17", "17"), None, ("3", "3")]
-        (child,) = (each for each in psutil.Process().children() if "search_process.py" in " ".join(each.cmdline()))
+        started = [each for each in psutil.Process().children() if each not in before]
+        (child,) = (each for each in started if "search_process.py" in " ".join(each.cmdline()))
         child.kill()
         search(3, ["4"])
 

@@ -85,7 +85,8 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
             notes=[
                 Note(
                     "How far this camera shifts features, relative to their spread within a camera, from a sample of "
-                    "the gallery. The expansion camera_norm removes such shifts."
+                    "the gallery. Most models have such shifts; they are no errors of the data. The expansion "
+                    "camera_norm removes them."
                 )
             ],
         )
