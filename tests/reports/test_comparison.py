@@ -19,6 +19,7 @@ from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.comparison import Untested, compare
 from reid_dist.reports.comparison.paired import pair_values
+from reid_dist.reports.item_names import ItemNames
 
 NAN = float("nan")
 
@@ -340,9 +341,19 @@ def test_json_holds_everything() -> None:
     assert document["metrics"]["mAP"]["interval"] == [metric.interval.low, metric.interval.high]
     assert document["metrics"]["mAP"]["lost"][0] == {
         "row": metric.lost[0].row, "pid": metric.lost[0].pid, "camid": metric.lost[0].camid,
-        "baseline": metric.lost[0].baseline, "candidate": 0.0,
+        "baseline": metric.lost[0].baseline, "candidate": 0.0, "path": None,
     }  # fmt: skip
     assert document["baseline_digest"] == before.result_digest
+
+
+def test_changed_queries_have_their_files() -> None:
+    paths = np.array([f"q/{row}.jpg" for row in range(240)])
+    names = ItemNames(query={"image_path": paths}, rows=np.empty(0, np.int64), gallery={})
+    lost = run(np.zeros(240), LIKE.per_query["pid"], metrics={"mAP": 0.0})
+    comparison = compare(replace(BASE, names=names), lost, n_resamples=100)
+    (table,) = comparison.changed_queries()
+    assert table.columns[-1].head == "file"
+    assert [row[-1].text for row in table.rows] == [f"q/{each.row}.jpg" for each in of(comparison, "mAP").lost]
 
 
 @pytest.mark.parametrize(

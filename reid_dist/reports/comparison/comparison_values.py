@@ -95,13 +95,14 @@ class Untested(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangedQuery:
-    """A query whose value changed, and both values."""
+    """A query whose value changed, both values, and its image path, where the run has it."""
 
     row: int
     pid: int | None
     camid: int | None
     baseline: float
     candidate: float
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,14 +266,19 @@ class Comparison(Result):
         for metric in tested if every_metric else tested[:1]:
             queries = [*(("lost", each) for each in metric.lost), *(("gained", each) for each in metric.gained)]
             if queries:
+                has_paths = any(query.path is not None for _, query in queries)
                 yield Table(
                     title=f"{metric.name}: {metric.n_lost:,} queries lost, {metric.n_gained:,} gained; the largest "
                     "changes",
                     columns=[
                         Column("", Kind.NAME),
                         *(Column(head) for head in ("query row", "pid", "camera", "baseline", "candidate", "change")),
+                        *([Column("file", Kind.FILE)] if has_paths else []),
                     ],
-                    rows=[[what, *_changed(metric.name, query)] for what, query in queries],
+                    rows=[
+                        [what, *_changed(metric.name, query), *([Cell(query.path or "-")] if has_paths else [])]
+                        for what, query in queries
+                    ],
                 )
 
 

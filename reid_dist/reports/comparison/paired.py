@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +105,7 @@ def compare(
             apart = replace(plain, difference=plain.candidate - plain.baseline)
             compared.append(_by_own_intervals(apart, (baseline, candidate), confidence, minimum_effect))
             continue
-        changed = _changes(plain, pair, baseline.per_query, n_changed)
+        changed = _changes(plain, pair, baseline, n_changed)
         compared.append(_with_verdict(changed, confidence, p_values[name], minimum_effect))
     paired = (pair.baseline for pair in pairs.values() if not pair.untested)
     n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in paired), default=0)
@@ -190,10 +189,10 @@ def resampled_units(report: Report, unit: str) -> NDArray[np.int64]:
 def _changes(
     metric: MetricComparison,
     pair: PairedValues,
-    labels: Mapping[str, NDArray[Any]],
+    baseline: Report,
     n_changed: int,
 ) -> MetricComparison:
-    """Name the queries that changed most."""
+    """Name the queries that changed most, by their labels in the baseline."""
     before, after = pair.baseline, pair.candidate
     difference = after - before
     changed = np.flatnonzero(~np.isnan(difference) & (difference != 0))
@@ -203,9 +202,12 @@ def _changes(
     gained = changed[np.argsort(-difference[changed], kind="stable")]
     gained = gained[difference[gained] > 0]
 
+    labels, names = baseline.per_query, {} if baseline.names is None else baseline.names.query
+
     def named(row: int) -> ChangedQuery:
         pid, camid = (int(labels[name][row]) if name in labels else None for name in ("pid", "camid"))
-        return ChangedQuery(row, pid, camid, float(before[row]), float(after[row]))
+        path = str(names["image_path"][row]) if "image_path" in names else None
+        return ChangedQuery(row, pid, camid, float(before[row]), float(after[row]), path)
 
     return replace(
         metric,
