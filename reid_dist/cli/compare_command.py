@@ -33,10 +33,10 @@ def command(baseline: Path, candidate: Path, image_root: str | None, place: Resu
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.
 
-    A metric is worse (better) when the interval of the difference (candidate - baseline, paired, by identity) lies
-    below (above) 0, a sign-flip test agrees, and the difference is at least --minimum-effect. It is the same when the
-    interval lies within plus or minus --minimum-effect, and undecided otherwise. The exit code is 4 if a metric is
-    worse.
+    A metric is better or worse when the whole interval of the difference (candidate - baseline, paired, by identity)
+    lies on one side of 0, a sign-flip test agrees, and the difference is at least --minimum-effect. It is the same when
+    the interval lies within plus or minus --minimum-effect, and undecided otherwise. For EER, lower is better. The exit
+    code is 4 if a metric is worse.
 
     \b
     Examples:

@@ -35,7 +35,7 @@ from reid_dist.evaluation.options import LEFT_OUT
     group=CONVENTIONS,
     multiple=True,
     metavar="NAME",
-    help="Rank metrics to show instead of the default ones; repeatable, or separated by commas.",
+    help="Metric to show instead of the default ones (rank-based metrics only); repeatable, or separated by commas.",
 )
 @option(
     "--distance",

@@ -155,7 +155,7 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     metavar="NAME",
     help="Metric to show; repeatable.  [default: mAP, CMC@1, mINP]",
 )
-@click.option("--last", type=COUNT, metavar="N", default=90, show_default=True, help="Show only the newest N runs.")
+@click.option("--last", type=COUNT, metavar="N", default=90, show_default=True, help="Use only the newest N runs.")
 def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[str, ...], last: int) -> None:
     """Write the leaderboard of HISTORY: all models of every data set and job by their latest good values.
 
@@ -213,11 +213,10 @@ def accept(run: Path, why: str) -> None:
     "--keep-reports",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Remove the reports of all but the newest N runs of each suite; the numbers stay.",
+    help="Remove from HISTORY the stored reports of all but the newest N runs of each suite; the numbers and the "
+    "directories stay.",
 )
-@click.option(
-    "--reports", "folders", is_flag=True, help="Also remove the directories with the reports of runs that are removed."
-)
+@click.option("--reports", "folders", is_flag=True, help="Also delete the report directories of the removed runs.")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be removed.")
 def prune(
     history: Path, keep: int | None, older_than: str | None, keep_reports: int | None, folders: bool, dry_run: bool

@@ -105,7 +105,7 @@ def words_of(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     "--pattern",
     metavar="REGEX",
     help="Regular expression for names of another layout: groups (?P<pid>…) and (?P<camid>…); any other group becomes "
-    "a label column. It is searched in the base name, or in the path if it contains a /.",
+    "a label column. It is searched for in the base name, or in the whole path if the pattern contains a /.",
 )
 @click.option(
     "--word",

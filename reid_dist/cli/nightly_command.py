@@ -17,7 +17,8 @@ from reid_dist.cli.click_options import PATH, choose_cluster, events_option, loc
     "history_file",
     type=PATH,
     metavar="FILE",
-    help="SQLite file of all nights; created if missing.  [required unless --list]",
+    help="SQLite file of all nights; created on the first night. If it is missing later, the night is refused.  "
+    "[required unless --list]",
 )
 @click.option(
     "--output",

@@ -75,9 +75,10 @@ def command(
     gflops: float | None,
     read_rate: float | None,
 ) -> None:
-    """Show tiles, tasks, memory and estimated time of a PIPELINE file. It reads labels, but no features.
+    """Show tiles, tasks, memory and estimated time of the job in a PIPELINE file; fail if the job does not fit.
 
-    The time is estimated from measurements of about a second on this machine, or from rates that you give.
+    The command reads labels, but no features. The time is estimated from rates that are measured on this machine in
+    about a second, or from rates that you give.
 
     \b
     Examples:

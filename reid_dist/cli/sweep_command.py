@@ -49,8 +49,8 @@ def _swept_options(function: F) -> F:
 @cluster_options
 @output_options(
     output="Write sweep.json and sweep.html there.",
-    workspace="Directory for neighbour lists and derived features, which are kept; all workers must see it. Default: "
-    "DIR/workspace, removed at the end.",
+    workspace="Directory in which neighbour lists and derived features are kept; all workers must see it. Default: "
+    "DIR/workspace, which is removed at the end.",
     resume="Resume an output directory and evaluate only the points that are missing.",
 )
 @observation_options

@@ -157,8 +157,8 @@ _UNLIKE: Final = (
     "the two sides number identities differently (compare their label maps), or their features come from two models"
 )
 _UNFIT: Final = (
-    "within the {}, rows of one identity are no nearer to each other than to others: features and labels are in "
-    "different orders (compare the order of the rows with the list of images), or the model does not discriminate"
+    "within the {}, rows of one identity are no nearer to each other than to others, so either features and labels are "
+    "in different orders (compare the order of the rows with the list of images), or the model does not discriminate"
 )
 _ANY_CAUSE: Final = (
     "{} and labels are in different orders, the two sides number identities differently, or the model does not "
@@ -167,7 +167,7 @@ _ANY_CAUSE: Final = (
 _CAUSES: Final = {
     "gallery": _UNFIT.format("gallery"),
     "query": _UNFIT.format("query set"),
-    "between": f"the features of each side fit its own labels, but not those of the other side: {_UNLIKE}",
+    "between": f"the features of each side fit its own labels, but not those of the other side, so either {_UNLIKE}",
     "query or between": "the gallery features fit their labels, so query features and labels are in different orders, "
     f"{_UNLIKE}",
     "features": _ANY_CAUSE.format("features"),
@@ -181,7 +181,7 @@ def _chance_level(
     before = ", and the relevant item ranks first in {} of all pairs (random orders: 50%)"
     return (
         f"the result is at chance level: {metric} {rate(result)}, while random orders average {rate(chance)}, 99% of "
-        f"them between {rate(low)} and {rate(high)}{'' if in_order is None else before.format(share(in_order, 1))}: "
+        f"them between {rate(low)} and {rate(high)}{'' if in_order is None else before.format(share(in_order, 1))}; "
         f"{_CAUSES[cause]}"
     )
 

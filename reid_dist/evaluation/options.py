@@ -208,8 +208,8 @@ class _OfFeatures(TypedDict, total=False):
         Option(
             default=False,
             refused_by=(SPLITS, SWEEP, POINTS),
-            help="Also rank without --rerank (and without --expand), and report how AP and CMC@1 change, with paired "
-            "intervals.",
+            help="Also rank without --rerank and, if --expand is given, without both; report how AP and CMC@1 change, "
+            "with paired intervals.",
             doc="Also rank without the re-ranking (and without the expansion), and report how the protocol's AP and "
             "CMC@1 change, with paired intervals over identities.",
         ),
@@ -511,7 +511,8 @@ class SplitOptions(TypedDict, total=False):
         _draw(
             default=None,
             metavar="FILE",
-            help="List the rows of every split instead of drawing them: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+            help="Take the rows of every split from FILE instead of drawing them: JSON, .npz, or rand_perm_cam.mat of "
+            "SYSU-MM01.",
             doc="Rows of every split, instead of random draws; see `reid_dist.stores.importers.row_lists`.",
         ),
     ]

@@ -334,8 +334,8 @@ for _family in (
         "nearest kept rows have; of equally many, that of the least mean distance.",
         needs=NEAREST,
         of_one_query=True,
-        without_bounds="which of the rows at the distance of the k-th vote depends on their order, and rows beyond the "
-        "k-th are not listed",
+        without_bounds="the order of the rows that are tied at the k-th distance decides which of them vote, and rows "
+        "beyond the k-th are not listed",
     ),
     MetricFamily(
         "BAUS@T=x",

@@ -145,7 +145,10 @@ def metrics_table(entry: Entry) -> Table:
         if change is None:
             rows.append([name, "-", tonight, "-", "-", "-"])
             continue
-        sign, before = wording.SIGNS[change.verdict], Cell(wording.value_text(name, change.baseline), change.baseline)
+        # Not all changes without a verdict are without a baseline.
+        is_uncompared = change.verdict == Outcome.INCOMPARABLE and change.baseline is not None
+        sign = wording.SIGNS[Outcome.UNCOMPARED if is_uncompared else change.verdict]
+        before = Cell(wording.value_text(name, change.baseline), change.baseline)
         verdict, test = f"{sign.mark} {sign.words}", wording.decider_text(change) or "-"
         rows.append([name, before, tonight, change_cell(change), verdict, test])
     heads = (Column("Before"), Column("Tonight"), Column("Change"))

@@ -664,7 +664,7 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
         return _trend_clause(entry, finding, change, earlier)
     if kind == Outcome.MOVED:
         text = "gave a different result for identical inputs and an identical job"
-        nothing = "no other tracked input, version or machine has changed"
+        nothing = "no tracked version or machine has changed either"
     else:
         text = f"is {kind}"
         if change is not None:
@@ -691,7 +691,8 @@ def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Seque
     before = done_before(entry, earlier)
     n_nights = 1 + sum(run.number >= (finding.baseline or 0) for run, _ in before)
     moves = "rising" if (change.difference or 0.0) > 0 else "falling"
-    text = f"is {moves} over {counted(n_nights, 'night')}: {change.name} by about {difference_text(change)} "
+    size = difference_text(change).lstrip("+\N{MINUS SIGN}")
+    text = f"is {moves} over {counted(n_nights, 'night')}: {change.name} by about {size} "
     text += f"along the fitted line; tonight {value_text(change.name, entry.value(change.name))}"
     if not before:
         return text

@@ -14,8 +14,8 @@ from reid_dist.reports.tabular.table import Cell, Table
 _COUNTS = {
     "n_query": "queries",
     "n_gallery": "gallery rows",
-    "n_genuine": "genuine pairs: kept, of one identity",
-    "n_impostor": "impostor pairs: kept, of two identities",
+    "n_genuine": "genuine pairs: not junk, of one identity",
+    "n_impostor": "impostor pairs: not junk, of two identities",
     "n_mated": "mated queries",
     "n_non_mated": "non-mated queries",
 }

@@ -238,7 +238,7 @@ class Comparison(Result):
         if SAME in found:
             yield Note(f"the interval lies within ±{effect}", "same", True)
         if UNDECIDED in found:
-            yield Note(f"compatible both with no change and with one of {effect} or more", "undecided", True)
+            yield Note("none of these; the interval is too wide to decide", "undecided", True)
         if found & {BETTER, WORSE}:
             yield Note(f"better or worse: significant, and at least {effect}", "verdict", True)
         if unpaired := [each.name for each in self.metrics if each.interval is not None and each.p_value is None]:

@@ -80,9 +80,9 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
     key, metrics = found.key, found.metrics
     n_groups = len(table[key])
     places = list(range(n_groups))
-    caption = ["A metric is the mean over the valid queries of a row."]
+    caption = ["Each value is the mean over the valid queries of its group."]
     if str(report.protocol.get("invalid_query", "")).startswith("counts as 0"):
-        caption = ["A metric is the mean over the queries of a row, an invalid one counting as 0."]
+        caption = ["Each value is the mean over the queries of its group; an invalid query counts as 0."]
     if name == "identity" and metrics:
         first = table[metrics[0]]
         places.sort(key=lambda place: (first[place] is None, first[place] or 0.0, place))
@@ -91,10 +91,10 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
     if n_groups > most:
         caption.append(f"report.json has {counted(n_groups - most, 'more row')} under breakdowns.{name}.")
     if (n_identities := table.get(N_IDENTITIES)) is not None:
-        caption.append("In brackets: cluster bootstrap intervals over the identities of a row.")
+        caption.append("In brackets: cluster bootstrap intervals over the identities of the group.")
         few = sum(0 < number < FEW_UNITS for number in n_identities)
         if few:
-            caption.append(f"They are too narrow in {counted(few, 'row')} with fewer than {FEW_UNITS} identities.")
+            caption.append(f"They are too narrow in {counted(few, 'group')} with fewer than {FEW_UNITS} identities.")
     counts = found.counts
     cells = {metric: found.cells(metric) for metric in metrics}
     rows: list[Row] = [

@@ -17,8 +17,8 @@ from reid_dist.reports.tabular.table import Cell, Column, Kind, Table, metric_ce
 
 _MOST_POINTS = 12
 _COUNTED = {
-    "n_genuine": "genuine pairs: kept, of one identity",
-    "n_impostor": "impostor pairs: kept, of two identities",
+    "n_genuine": "genuine pairs: not junk, of one identity",
+    "n_impostor": "impostor pairs: not junk, of two identities",
     "n_mated": "mated queries: the gallery has a relevant row of their identity",
     "n_non_mated": "non-mated queries: no gallery row has their identity",
 }
