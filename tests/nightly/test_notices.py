@@ -75,7 +75,14 @@ def test_the_verdict_follows_its_schema(runs: list[Run]) -> None:
     assert worse["report"] == "runs/00024/resnet50/market1501/plain"
     change = worse["findings"][0]["changes"][0]
     assert (change["name"], change["verdict"], change["difference"]) == ("mAP", "worse", -0.0183)
-    assert change["lost"][4] == {"row": 124, "pid": 104, "camid": None, "baseline": 0.9, "candidate": 0.02}
+    assert change["lost"][4] == {
+        "row": 124,
+        "pid": 104,
+        "camid": None,
+        "baseline": 0.9,
+        "candidate": 0.02,
+        "path": None,
+    }
     assert worse["digests"]["inputs"] == runs[-1].entries[0].input_digest
     assert "changed since run 23: features" in document["summary"]
     assert document["entries"][4]["reason"].startswith("store /features/vit_b")
