@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from support.exact_products import use_integers
@@ -9,6 +11,7 @@ from support.row_blocks import block_of, canonical_matrix
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.distances.quantised import IntegerRows
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.backends import Pairs
@@ -56,3 +59,30 @@ def test_values_lie_within_their_bounds(dim: int, distance: str, monkeypatch: py
                 off = (value - tile.bias[tile.bias_of]) - (screen.centre[:, None] - screen.slope * exact)
                 limit = screen.epsilon + tile.extra.astype(np.float64)
                 assert (np.abs(off) <= limit[:, None]).all(), (near, far, precision)
+
+
+def _refined(near: IntegerRows, far: IntegerRows) -> np.ndarray:
+    """Refined values of all pairs by their definition, in float64."""
+    (own, left), (other, right) = (np.hsplit(each.both.astype(np.float64), 2) for each in (near, far))
+    scale = np.outer(near.scale.astype(np.float64), far.scale.astype(np.float64))
+    return scale * (own @ other.T + (own @ right.T + left @ other.T) / 254.0)
+
+
+@pytest.mark.parametrize("dim", [64, 700])
+def test_refined_values_lie_within_their_bounds(dim: int) -> None:
+    product = Policy("int8").integer_product()
+    assert product is not None
+    rng = np.random.default_rng(dim)
+    rows = {kind: make(rng, (7, dim)) for kind, make in HARD.items() if kind not in ("longest", "of all sizes")}
+    # Exact in eight bits, beside rows whose residuals are half a step from eight bits, all on one side.
+    rows |= {"exact": np.ones((7, dim)), "half steps": 3.0 + (rng.integers(-90, 90, (7, dim)) + 0.499) / 254.0}
+    rows["half steps"][:, 0] = 127.0
+    made = {kind: IntegerRows(each.astype(np.float32), product) for kind, each in rows.items()}
+    exact = {kind: each.astype(np.float32).astype(np.float64) for kind, each in rows.items()}
+    every = np.arange(7)
+    for near, far in itertools.product(made, repeat=2):
+        off = np.abs(exact[near] @ exact[far].T - _refined(made[near], made[far]))
+        assert (off <= made[near].refined_error(every, made[far], 0.0)[:, None]).all(), (near, far)
+    # Bounds that are twice as wide would be of no use.
+    tight = np.abs(exact["exact"] @ exact["half steps"].T - _refined(made["exact"], made["half steps"]))
+    assert tight.max() >= 0.5 * made["exact"].refined_error(every, made["half steps"], 0.0).max()

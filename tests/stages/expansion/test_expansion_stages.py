@@ -70,6 +70,13 @@ def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
         assert call(spec).result_digest == expected.result_digest
 
 
+def test_lists_of_others_are_read_a_few_at_a_time(monkeypatch):
+    spec = "gcr(k1=6,k2=3,rounds=2,symmetric=true)"
+    expected = call(spec)
+    monkeypatch.setattr(neighbour_averages, "_LISTS_AT_ONCE", 9)
+    assert call(spec).result_digest == expected.result_digest
+
+
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_threads_do_not_matter(spec, tmp_path):
