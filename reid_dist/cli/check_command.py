@@ -10,19 +10,27 @@ import click
 def command(stores: tuple[str, ...]) -> int:
     """Verify feature stores: checksums, missing chunks, NaN, infinite, zero and duplicate rows, labels.
 
-    The exit code is 2 if a store is damaged.
+    A directory with query.zarr and gallery.zarr stands for both. The exit code is 2 if a store is damaged.
 
     \b
-    Example:
+    Examples:
+      reid-dist check data/market
       reid-dist check data/market/query.zarr data/market/gallery.zarr
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.core.credentials import without_controls
     from reid_dist.errors import ExitCode, StoreError
     from reid_dist.stores.checking import check_store
+    from reid_dist.stores.opening import stores_at
 
-    damaged = 0
-    for uri in stores:
+    damaged, found = 0, list[str]()
+    for place in stores:
+        try:
+            found += stores_at(place)
+        except StoreError:
+            # Found again below, among the others.
+            found.append(place)
+    for uri in found:
         try:
             with rows_progress() as progress:
                 checked = check_store(uri, progress)

@@ -73,6 +73,13 @@ def open_features(
     )
 
 
+def stores_at(location: str | os.PathLike[str]) -> list[str]:
+    """Return the URIs of the stores at a place: itself, or the stores of both sides in a directory."""
+    uri = canonical_uri(location)
+    sides = [] if state_of(uri) is not State.FOREIGN else [f"{side}.zarr" for side in ("query", "gallery")]
+    return [at_location(uri, name) for name in sides if holds(uri, name)] or [uri]
+
+
 def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
     """Open the labels of one side: of a store, of a folder of two, or of a file with or without features."""
     uri = canonical_uri(location)

@@ -206,6 +206,8 @@ def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tm
     whole = reid_dist("check", query, gallery)
     assert whole.code == 0
     assert "200 x 24" in whole.out
+    assert query.parent == gallery.parent
+    assert reid_dist("check", query.parent).out == whole.out
     chunk = next(path for path in (gallery / "features" / "c").rglob("*") if path.is_file())
     content = bytearray(chunk.read_bytes())
     content[100] ^= 1
