@@ -175,7 +175,7 @@ class LocalFolder:
         if path.is_symlink():
             raise StoreError(
                 f"{self.path}: {name!r} in it is a symbolic link to {str(path.readlink())!r}, {why}; put the file or "
-                "folder in the place of the link (cp -rL makes a copy without links)"
+                "directory in the place of the link (cp -rL makes a copy without links)"
             )
 
     def refuse_links(self, *, but_to_files: bool = False) -> None:

@@ -353,7 +353,7 @@ def _another(uri: str, kind: StoreKind) -> str:
         return f"{uri} is a neighbour graph, not a feature store; NeighbourGraph.open reads it"
     parts = [name for name in ("query.zarr", "gallery.zarr") if holds(uri, name)]
     if parts:
-        return f"{uri} is a folder that holds {' and '.join(parts)}; open one of these"
+        return f"{uri} is a directory that holds {' and '.join(parts)}; open one of these"
     if Path(uri).is_file():
         return f"{uri} is a file, not a feature store; `reid-dist ingest` makes a store of it"
     return f"{uri} is not a feature store of reid-dist; `reid-dist ingest` makes one of a Zarr group with features"

@@ -164,7 +164,7 @@ def test_what_differs_is_refused_by_name(tmp_path: Path, changes: dict, message:
         ("more.safetensors", r"mixes formats: more.*\(safetensors\), rank0.*\(npz\); give a glob .*shards/\*\."),
         ("labels.csv", r"mixes formats: .*labels\.csv \(csv\)"),
         ("rank5.npz.part", r"holds rank5\.npz\.part, which is of no known format"),
-        ("more/", "holds more, which is a folder"),
+        ("more/", "holds more, which is a directory"),
     ],
 )
 def test_folders_of_anything_else_are_refused(tmp_path: Path, other: str, message: str) -> None:
@@ -184,7 +184,7 @@ def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / ".part").touch()
     for place in ("empty", "hidden"):
-        with pytest.raises(InputError, match="is an empty folder; give a store"):
+        with pytest.raises(InputError, match="is an empty directory; give a store"):
             ingest(tmp_path / place, tmp_path / "out.zarr")
     with pytest.raises(InputError, match=r"no file matches .*\*\.npz; quote the pattern"):
         open_features(tmp_path / "*.npz")

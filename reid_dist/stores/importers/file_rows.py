@@ -248,7 +248,7 @@ def spooled(blocks: Iterable[bytes | memoryview], n_bytes: int, what: str) -> IO
 def _no_room(what: str, n_bytes: int, why: str) -> str:
     return (
         f"{what} is decoded into a temporary file of {byte_size(n_bytes)} in {tempfile.gettempdir()}: {why}; "
-        "make room, or set TMPDIR to a folder with room"
+        "make room, or set TMPDIR to a directory with room"
     )
 
 

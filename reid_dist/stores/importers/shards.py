@@ -63,7 +63,7 @@ def glob_files(uri: str) -> list[Path]:
     found = _shards(Path(name) for name in set(glob.glob(uri, recursive=True)))  # noqa: PTH207
     if not found:
         raise InputError(
-            f"no file matches {uri}; quote the pattern, so that the shell does not replace it, and check the folder"
+            f"no file matches {uri}; quote the pattern, so that the shell does not replace it, and check the directory"
         )
     return found
 
@@ -73,12 +73,13 @@ def _of_folder(path: Path) -> list[Path] | None:
     try:
         names = {entry.name for entry in path.iterdir()}
     except OSError as error:
-        raise StoreError(f"cannot read the folder {path}: {error.strerror}") from error
+        raise StoreError(f"cannot read the directory {path}: {error.strerror}") from error
     if path.suffix.lower() == ".zarr" or not names.isdisjoint(_OF_ZARR):
         return None
     found = _shards(path / name for name in names)
     if not found:
-        raise InputError(f"{path} is an empty folder; give a store, a file, or a folder of .npy, .npz or other shards")
+        advice = "give a store, a file, or a directory of .npy, .npz or other shards"
+        raise InputError(f"{path} is an empty directory; {advice}")
     return found if any(map(_format_name, found)) else None
 
 
@@ -99,7 +100,7 @@ def _refuse_others(uri: Path, files: Sequence[Path]) -> None:
     for path in files:
         formats.setdefault(_format_name(path), path)
     if (other := formats.get(None)) is not None:
-        what = "a folder" if other.is_dir() else "of no known format"
+        what = "a directory" if other.is_dir() else "of no known format"
         raise InputError(
             f"{uri} holds {other.name}, which is {what}; give a glob of only the shards, such as "
             f"{(uri if uri.is_dir() else other.parent) / '*.npz'}"

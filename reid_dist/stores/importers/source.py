@@ -329,7 +329,7 @@ def _open_remote(uri: str, format_name: str | None) -> Source:
     if not is_glob(uri) and not folder_at(uri).exists():
         raise StoreNotFoundError(f"no such store: {uri}")
     raise InputError(
-        f"{uri} cannot be read: from S3, reid-dist reads feature stores and no other files, folders or globs",
+        f"{uri} cannot be read: from S3, reid-dist reads feature stores and no other files, directories or globs",
         details=(
             "copy the files to a disk and give their path, or make a store on S3 of them:",
             "  reid-dist ingest PATH --output s3://BUCKET/NAME.zarr",

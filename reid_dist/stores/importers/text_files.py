@@ -44,7 +44,7 @@ def file_of_labels(location: str | os.PathLike[str]) -> Path:
         raise StoreNotFoundError(f"no file with labels at {path}")
     refuse_special(path, path.stat().st_mode)
     if path.is_dir():
-        raise StoreNotFoundError(f"no file with labels at {path}: it is a folder")
+        raise StoreNotFoundError(f"no file with labels at {path}: it is a directory")
     return path
 
 
