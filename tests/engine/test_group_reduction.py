@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.groups import rank_groups
-from support.exact_products import use_integers, use_precisions
+from support.exact_products import begin_with_integers, use_integers, use_precisions
+from support.row_blocks import rows_at_the_edge
 from support.sampling import examples
 
+from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
@@ -127,6 +129,21 @@ def test_every_precision_gives_one_result(monkeypatch, precisions):
             monkeypatch.setattr(bands, "most_inside", lambda size, given_up, most=most: most)
         case = Case(3, n_gallery=400, n_groups=60, spread=spread, dim=dim)
         case.assert_right(case.ranks(case.combine(case.partials([0, 150, 400], TileShape(5, 90)))))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_tie_at_the_edge_of_a_bound_stays_one(monkeypatch, sign):
+    """A group behind the relevant one, at its distance: its integers are off by nearly all of the bound."""
+    pytest.importorskip("onnxruntime")
+    begin_with_integers(monkeypatch)
+    query, row = rows_at_the_edge(512, sign)
+    nearer = np.ones((90, 512), np.float32)
+    rows = np.concatenate([row, row, -nearer[:3], nearer])
+    pids = np.arange(1, len(rows) + 1)
+    sides = [FeatureSet.from_arrays(query, [1], [0]), FeatureSet.from_arrays(rows, pids, np.ones(len(rows), int))]
+    report = evaluate(*sides, metrics=["mAP"], collapse="pid", confidence=None)
+    assert report.environment["products"] == "int8"
+    assert report.metrics["mAP"] == 1 / 91
 
 
 def test_crowded_bands_are_screened_again():
