@@ -290,7 +290,7 @@ def run_with_loggers(excerpts: Excerpts, items: Items) -> None:
         assert values == pytest.approx({"mAP": expected["mAP"], "CMC_1": expected["CMC@1"]}, abs=1e-12)
 
 
-@setting("Replace the function that evaluates")
+@setting("Replace your evaluation function")
 def run_with_a_matrix(excerpts: Excerpts, items: Items) -> None:
     distances = euclidean(items.features)
     labels = {
