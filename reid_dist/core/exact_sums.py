@@ -19,6 +19,8 @@ def exact_sum(values: NDArray[np.float64]) -> float:
     Values are split into multiples of a unit, whose sum is exact in float64, and rests, which are split by a smaller
     unit: AccSum of Rump, Ogita and Oishi, "Accurate floating-point summation", 2008.  Two units mostly do; `math.fsum`
     takes six times as long.
+
+    Raises `ValueError` for infinities of both signs and `OverflowError` for a sum beyond float64, as `math.fsum`.
     """
     size = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
     if len(values) < _FEWEST or not size < _LARGEST:

@@ -47,7 +47,7 @@ def problems_of(error: ValidationError, known: Known, others: Iterable[str] = ()
         elif problem["type"] == "missing":
             texts = ["missing"]
         elif problem["type"] in ("model_type", "dict_type"):
-            texts = [f"must be keys with values, found {shown(problem['input'])}"]
+            texts = [f"must be a mapping of keys to values, found {shown(problem['input'])}"]
         elif isinstance(own := problem.get("ctx", {}).get("error"), InputError):
             texts = [*own.faults]
         else:

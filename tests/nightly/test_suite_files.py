@@ -100,7 +100,7 @@ def test_the_digest_is_of_the_content(tmp_path: Path) -> None:
         ({"datasets": {"m": {"gallery": "g"}}}, ["datasets.m.query: missing"]),
         (
             {"datasets": {"m": "{path}"}},
-            ["datasets.m: must be keys with values, found '{path}'"],
+            ["datasets.m: must be a mapping of keys to values, found '{path}'"],
         ),
         ({"jobs": {"plain": {"metrics": ["mAPP"]}}}, ["jobs.plain.metrics: ", "did you mean 'mAP'"]),
         ({"jobs": {"plain": {"rerank": "k_reciprocl"}}}, ["did you mean 'k_reciprocal'"]),

@@ -85,8 +85,7 @@ def _tables(problems: Mapping[str, Any], pictures: Pictures) -> Iterator[Table]:
             notes=[
                 Note(
                     "How far this camera shifts features, relative to their spread within a camera, from a sample of "
-                    "the gallery. Most models have such shifts; they are no errors of the data. The expansion "
-                    "camera_norm removes them."
+                    "the gallery. A shift is not a data error; the expansion camera_norm removes it."
                 )
             ],
         )
