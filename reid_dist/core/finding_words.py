@@ -116,7 +116,7 @@ def _cameras_numbered_apart(query: Sequence[str], gallery: Sequence[str], apart:
 _SAME_SET: Final = "use the protocol 'same_set', which leaves out each query's own row"
 _NAMES: Final = f"give item_ids or image_paths to both sides and {_SAME_SET}"
 _OWN_ROW_REMEDIES: Final = {
-    "item ids": "give an image the same item id on both sides",
+    "item ids": "give each image the same item id on both sides",
     "paths": f"give the paths as item_ids to both sides and {_SAME_SET}",
     "names": _NAMES,
     "cameras": f"check that both sides use the same camera numbers, or {_NAMES}",

@@ -128,7 +128,7 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
             f"protocol {protocol.name!r} leaves out each query's own row by its {kinds}, and none of the "
             f"{query.n_rows} {kinds}s of the query set is in the gallery",
             details=(
-                f"give an image the same {kinds} on both sides, or use the protocol 'no_cameras' if no query is a "
+                f"give each image the same {kinds} on both sides, or use the protocol 'no_cameras' if no query is a "
                 "gallery row",
                 f"query: {_first(names[0])}",
                 f"gallery: {_first(names[1])}",

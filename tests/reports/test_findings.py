@@ -95,7 +95,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     ],
     "roc_few_false_accepts": [{"n": 1, "n_points": 31, **FEW}, {"n": 12, "n_points": 31, **FEW}],
     "nearest_alone": [{}],
-    "no_bounds_of_ties": [{"metric": "BAKS_votes@3", "why": "the rows at the k-th distance vote in some orders alone"}],
+    "no_bounds_of_ties": [{"metric": "BAKS_votes@3", "why": "the rows at the k-th distance vote only in some orders"}],
     "hit_rate_named_recall": [{"spelled": "recall@5", "metric": "CMC@5", "k": 5}],
     "recall_is_a_share": [{"names": ["R@5", "R@10"], "hit_rates": ["CMC@5", "CMC@10"]}],
     "cut_lists": [{"length": 100, "last_rank": 50}],
