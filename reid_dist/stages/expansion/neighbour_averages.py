@@ -118,7 +118,7 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
         raise InputError(
             f"include_self finds queries in the gallery by item id, and none of the {query.n_rows} item ids is there",
             details=(
-                "give each image the same item id on both sides, or leave include_self out if no query is a gallery row",
+                "give each image the same item id on both sides, or omit include_self if no query is in the gallery",
             ),
         )
     return own_row
